@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import duckdb
 import pygit2
+from attack_kit import ANYBODY
 from benign_kit import ANA, LUIS, TEAM, at, office, result, tool_results, without_delimiters
 from engine_kit import (
     Json,
@@ -25,7 +26,7 @@ from engine_kit import workspace as public_workspace
 from files_kit import branches, repository
 from gullible import read_text
 from mail_kit import ME, mail
-from serve_kit import ASKER, Served, change_settings, mention
+from serve_kit import ASKER, Served, change_settings, mention, with_rules
 from standins.google import LocalGoogle
 from standins.slack_shown import Shown
 from standins.web import LocalWeb, Page
@@ -363,12 +364,8 @@ def lead(bot: Served, names: Names) -> None:
 
 
 def _settings(settings: Settings, folder: Path, web: str, admins: Sequence[str]) -> Settings:
-    policy = settings.policy
-    wide = {
-        "scopes": (*(policy.everywhere.scopes or ()), scopes.ALL),
-        "shared": True,
-        "ask": ("members", "guests", "external"),
-    }
+    offered = (*(settings.policy.everywhere.scopes or ()), scopes.ALL)
+    open_to_all = with_rules(shared=True, ask=ANYBODY, scopes=offered)
     narrow = PolicyRules.model_validate({"scopes": ("slack", scopes.ALL)})
     databases = {
         name: DatabaseSettings(path=folder / "company.duckdb", readers=readers)
@@ -376,12 +373,8 @@ def _settings(settings: Settings, folder: Path, web: str, admins: Sequence[str])
     }
     project = ProjectSettings(path=folder / "handbook", readers=("members",))
     return change_settings(
-        settings,
-        policy={
-            "everywhere": policy.everywhere.model_copy(update=wide),
-            "channels": {NARROW: narrow},
-            "admins": tuple(admins),
-        },
+        open_to_all(settings),
+        policy={"channels": {NARROW: narrow}, "admins": tuple(admins)},
         data={"databases": databases},
         files={"projects": {"handbook": project}},
         web={"search": "searxng", "searxng_url": web},
