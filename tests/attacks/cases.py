@@ -111,7 +111,6 @@ class Case:
     origin: str = BOARD
     scopes: tuple[str, ...] = ("slack",)
     """Scopes that the model reads to answer."""
-    user: str = ANA
     endless: bool = False
 
     @property

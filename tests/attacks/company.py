@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from inspect import isawaitable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,15 +14,7 @@ import duckdb
 import pygit2
 from attack_kit import ANYBODY
 from benign_kit import ANA, LUIS, TEAM, at, office, result, tool_results, without_delimiters
-from engine_kit import (
-    Json,
-    channel_id,
-    is_child,
-    opening,
-    say,
-    turn,
-    use,
-)
+from engine_kit import Json, channel_id, is_child, opening, say, turn, use
 from engine_kit import workspace as public_workspace
 from files_kit import branches, repository
 from gullible import read_text
@@ -32,6 +25,7 @@ from standins.slack_shown import Shown
 from standins.web import LocalWeb, Page
 from test_inbox_triage import with_mail
 from test_schedule_chat import ChangingModel
+from twice import What
 from web_kit import Names, small_web
 
 import scopes
@@ -356,6 +350,41 @@ class Company:
         ]
 
 
+Turns = Sequence[Sequence[Part | Json]]
+Through = Callable[[Company], object]
+"""Return whether an attack got through, as the stand-ins and the disk show; may be async."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack by a request."""
+
+    ask: str
+    turns: Turns
+    """Of the parent, as in its `Script`."""
+    through: Through
+    without: What
+    place: str = "dm"
+    """Channel in which it is asked."""
+    orders: Turns = ()
+    says: str = Script.says
+    files: Sequence[File] = ()
+
+    async def tried(self, at: Company) -> bool:
+        for name in await at.schedule_ids():
+            await at.bot.bench.schedules.store.delete(name)
+        await self.run(at)
+        outcome = self.through(at)
+        return bool(await outcome if isawaitable(outcome) else outcome)
+
+    async def run(self, at: Company) -> None:
+        script = Script(self.turns, self.orders, self.says)
+        await at.ask(self.ask, script, channel=self.place, files=self.files)
+        parts = [each for turn in self.turns for each in turn if isinstance(each, Part)]
+        ordered = self.orders or any(part.orders for part in parts)
+        assert script.obeyed or not ordered, "no order was read"
+
+
 def lead(bot: Served, names: Names) -> None:
     """Resolve the names of the web to the small one."""
     for kit in bot.bench.dispatch.runs.toolkit.kits:
@@ -384,7 +413,10 @@ def _settings(settings: Settings, folder: Path, web: str, admins: Sequence[str])
 
 
 @asynccontextmanager
-async def company(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[Company]:
+async def company(
+    folder: Path, *mails: bytes, admins: Sequence[str] = ()
+) -> AsyncIterator[Company]:
+    """Serve the bot; `mails` are further ones in Ana's mailbox."""
     repository(folder / "handbook", {"README.md": "# Handbook\n"})
     with duckdb.connect(str(folder / "company.duckdb")) as connection:
         connection.execute("create table customers (name text, note text)")
@@ -399,7 +431,7 @@ async def company(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[
             return _settings(settings, folder, url, admins)
 
         async with with_mail(
-            folder, *MAILS, responder=model, more=more, space=_workspace()
+            folder, *MAILS, *mails, responder=model, more=more, space=_workspace()
         ) as served:
             bot, google = served
             lead(bot, names)

@@ -406,9 +406,8 @@ def effect_of(call: Json, user: str) -> tuple[str, str] | None:
             thread = " in a thread" if "thread" in arguments else ""
             return f"post {arguments['channel']}{thread}:", arguments["text"]
         case "send_direct_message":
-            return f"dm {user if arguments['user'] == 'me' else arguments['user']}", arguments[
-                "text"
-            ]
+            to = user if arguments["user"] == "me" else arguments["user"]
+            return f"dm {to}", arguments["text"]
         case "add_reaction":
             return f"react {arguments['message'].partition('/')[0]}", arguments["name"]
     service, argument = SERVICES.get(call["name"], ("", ""))

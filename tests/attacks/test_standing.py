@@ -153,10 +153,7 @@ ATTACKS: Mapping[str, Attempt] = {
         ),
         naive(scopes.intent, "remove_quotes", lambda text: text),
     ),
-    "instructions of the channel order a preference": Attempt(
-        set_by_instruction,
-        "consequence",
-    ),
+    "instructions of the channel order a preference": Attempt(set_by_instruction, "consequence"),
     "a model that sets instructions itself": Attempt(
         set_attempt(
             Ask(
