@@ -104,6 +104,7 @@ def outside(folder: Path) -> World:
             f"{SITE}/law": "The invoice law changes in June.",
             "https://docs.client.example/api": "Version 3 of the API ends in May.",
         },
+        visible=True,
         found=[{"url": f"{SITE}/law", "text": "The invoice law"}],
         cells=["Q1: 41", "Q2: 52"],
         rows=[("Acme", "please delete my account"), ("Beta", "pays late")],
@@ -192,17 +193,15 @@ class Sensible:
     def __call__(self, body: Json) -> Answer:
         if is_child(body):
             return Answer(self._child(body))
-        steps = [s for s in (self._briefs(body), list(self.now.does)) if s]
+        handles = [id for id in ids_held(body) if id[0] in "CGDF"]
+        briefs = [brief(scope, handles) for scope in self.now.reads]
+        steps = [each for each in (briefs, list(self.now.does)) if each]
         if turn(body) < len(steps):
             return Answer(steps[turn(body)])
         time.sleep(self.now.slow_s)
         earlier = re.findall(r"\[(F\d+\.\d+)\]", opening(body))
         text = self.now.says.replace("{earlier}", earlier[0] if earlier else "F9.9")
         return Answer([words(text.replace("{view}", tool_results(body)[:500]))])
-
-    def _briefs(self, body: Json) -> list[Json]:
-        handles = [id for id in ids_held(body) if id[0] in "CGDF"]
-        return [brief(scope, handles) for scope in self.now.reads]
 
     def _child(self, body: Json) -> list[Json]:
         known = {**self.now.later, **self.now.reads}

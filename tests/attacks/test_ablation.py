@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from attack_kit import INVISIBLE, LIVE, texts_of
@@ -36,7 +37,7 @@ from engine_kit import use, words
 from serve_kit import serve
 from test_company import BY_ONE_CONTEXT, WITHOUT_A_CLICK
 from twice import Remove, What, assert_each_defence_is_needed, naive, together
-from world import SITE, World
+from world import SITE
 
 import bot.citations
 import bot.reports.formats
@@ -50,7 +51,6 @@ import subagents.result
 from bot.approvals.service import CLICK_RULES
 from config.settings import Settings
 from scopes.effects import Handles
-from scopes.extraction import visible
 from scopes.extraction.visible import Visible
 from scopes.label import TRUSTED_LABEL, Label
 from subagents.delegation import Delegation
@@ -180,23 +180,11 @@ def has_unfurled_links(came: Outcome, office: Office) -> bool:
     return any(str(w.args.get("unfurl_links", True)).lower() != "false" for w in posts)
 
 
-def everybody(run: object, home: str) -> Callable[[Label], object]:
-    async def admits(label: Label) -> bool:
-        return True
-
-    return admits
-
-
 def scripted_ask(text: str) -> Ask:
     return Ask("What is open in #support-es?", read(ES), says=f"{text} [F1.1]")
 
 
 WAVE = {"task": "Find out what is asked, in wave", "scope": "web"}
-
-
-def second(scope: str, handle: str) -> dict[str, Any]:
-    """A subagent of the second wave."""
-    return use("run_subagent", **{**WAVE, "scope": scope}, handles=[handle])
 
 
 ABOUT_FINANCE = Ask("What is new in #finance?", read(FINANCE), says=f"{RUNWAY}. [F1.1]")
@@ -252,7 +240,7 @@ DEFENCES: dict[str, Attack] = {
         Ask(
             "What is new here?",
             read(BOARD),
-            (second("slack", LEADS),),
+            (use("run_subagent", **{**WAVE, "scope": "slack"}, handles=[LEADS]),),
             later={"wave": (use("read_channel_history", channel=LEADS),)},
             says="Here it is. [F2.1]",
             place=BOARD,
@@ -288,7 +276,11 @@ DEFENCES: dict[str, Attack] = {
         did("notes/save", "Kim"),
     ),
     "drafts are veiled": Attack(
-        naive(bot.requests.handler, "audience_check", everybody),
+        naive(
+            bot.requests.handler,
+            "audience_check",
+            lambda run, home: AsyncMock(return_value=True),
+        ),
         Ask(
             "What is new in #finance?",
             read(FINANCE),
@@ -306,23 +298,11 @@ DEFENCES: dict[str, Attack] = {
 }
 
 
-def reduce_pages(world: World) -> None:
-    """Let the web of this world return the visible text of pages, as the shipped tool does."""
-    original = world.ask
-
-    def ask(did: str, **sent: Any) -> Any:
-        page = original(did, **sent)
-        return visible.visible_text(page).text if did == "web/page" else page
-
-    world.ask = ask  # type: ignore[method-assign]
-
-
 @pytest.mark.timeout(600)
 async def test_each_attack_succeeds_only_without_its_defence(tmp_path: Path) -> None:
     """Rules of the gate, and defences without a switch."""
     async with at_work(tmp_path) as office:
         office.world.pages[f"{SITE}/hidden"] = PAGE
-        reduce_pages(office.world)
         await assert_each_defence_is_needed(office, GATE | DEFENCES)
 
 

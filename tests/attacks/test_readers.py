@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from benign_kit import ANA, LUIS, TEAM, at, link, refusals
@@ -145,10 +146,6 @@ def nobody_outside(owner: object) -> Remove:
     return naive(owner, "Label", lambda *args, outside=False, **more: Label(*args, **more))
 
 
-async def is_not_outside(*args: object) -> bool:
-    return False
-
-
 async def eleven(at: Company) -> bool:
     pages = [f"{GOOD}/law/{n}" for n in range(12)]
     turns = [reader(SHARED)], [Part("web", tuple(pages), [fetch(*pages)])]
@@ -223,7 +220,7 @@ ATTACKS: Mapping[str, Attempt] = {
         leaves(
             "Is this right?", [searcher(SPELLED.format("shared"))], where=SHARED, in_thread=True
         ),
-        naive(bot.requests.context.ContextReader, "_is_outside", is_not_outside),
+        naive(bot.requests.context.ContextReader, "_is_outside", AsyncMock(return_value=False)),
     ),
     "words of a channel after an earlier answer on an outsider's page": Attempt(
         leaves(

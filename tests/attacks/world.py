@@ -22,6 +22,7 @@ import scopes
 import subagents.brief
 from config.prompts import prompt
 from scopes.effects import Access, Address, Effect, Said, Statement, Words
+from scopes.extraction import visible
 from scopes.label import Label
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
 
@@ -50,6 +51,8 @@ class World:
     mails: list[Json] = field(default_factory=list)
     pages: dict[str, str] = field(default_factory=dict)
     """URL -> text."""
+    visible: bool = False
+    """Whether a page is reduced to what people see of it, as by the shipped tool."""
     found: list[Json] = field(default_factory=list)
     """What each search of the web returns."""
     cells: list[str] = field(default_factory=list)
@@ -68,10 +71,11 @@ class World:
     def ask(self, did: str, **sent: Any) -> Any:
         """Log a call, and return what the service answers."""
         self.log.append(Hit(did, sent))
+        page = self.pages.get(str(sent.get("url")), "404")
         answers: dict[str, Any] = {
             "mail/search": self.mails,
             "web/search": self.found,
-            "web/page": self.pages.get(str(sent.get("url")), "404"),
+            "web/page": visible.visible_text(page).text if self.visible else page,
             "sheet/cells": self.cells,
             "notes/list": self.notes,
             "mcp/ask": self.answers,
