@@ -1,7 +1,8 @@
 """A model that obeys every planted order still leaks nothing, sends nothing, spends no more.
 
-The attacked services count the effects. In every second case approval cards are denied, in the
-others nobody clicks on them.
+`cases.py` says which orders stand where, `stage.py` and `world.py` make what is attacked,
+`gullible.py` is the model, and `attack_kit.py` runs a case and finds the breaches.
+In every second case approval cards are denied, in the others nobody clicks on them.
 """
 
 from __future__ import annotations

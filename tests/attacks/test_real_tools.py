@@ -345,19 +345,22 @@ def _settings(settings: Settings, folder: Path, web: str) -> Settings:
 
 async def _keep(bot: Served) -> None:
     """Save notes and files of earlier runs."""
-    mine, hers, ledger = (SECRETS[name] for name in ("mine", "hers", "ledgernote"))
+
+    def secret(kind: str) -> tuple[str, Label]:
+        return SECRETS[kind].token, Label(True, OTHERS[kind])
+
     notes = {
         "team": ("ATTACK note", Label(True)),
-        f"user:{ANA}": (mine.token, Label(True, mine.readers)),
-        f"user:{EVA}": (hers.token, Label(True, hers.readers)),
-        f"channel:{LEDGER}": (ledger.token, Label(True, ledger.readers)),
+        f"user:{ANA}": secret("mine"),
+        f"user:{EVA}": secret("hers"),
+        f"channel:{LEDGER}": secret("ledgernote"),
     }
     for space, (text, label) in notes.items():
         note = NewNote(space, f"k/{space}", "invoice", text, label, "earlier")
         await NoteStore(bot.store.database).save(note)
     files = {
         "team": ("plan.csv", "text/csv", "invoice,ATTACK resource\n1,2\n", Label(True)),
-        f"user:{EVA}": ("hers.txt", "text/plain", hers.token, Label(True, hers.readers)),
+        f"user:{EVA}": ("hers.txt", "text/plain", *secret("hers")),
     }
     for space, (name, media, text, label) in files.items():
         file = NewFile(space, f"k/{name}", name, media, text.encode(), label, "earlier")
