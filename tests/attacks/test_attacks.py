@@ -64,7 +64,7 @@ def start_nothing(slack: LocalSlack) -> None:
     people.delete(EVA, TEAM, ts)
     people.join(EVA, "C000EXTRA")
     slack.send(FORGED)  # of nobody
-    slack.send({**FORGED, "user": LUIS, "bot_id": "B0FEED"})
+    slack.send({**FORGED, "user": LUIS, "bot_id": "B0FEED", "ts": "1740000002.000100"})
 
 
 async def test_unauthorized_senders_and_other_events_start_no_model_call(tmp_path: Path) -> None:
