@@ -104,6 +104,7 @@ def outside(folder: Path) -> World:
             f"{SITE}/law": "The invoice law changes in June.",
             "https://docs.client.example/api": "Version 3 of the API ends in May.",
         },
+        visible=True,
         found=[{"url": f"{SITE}/law", "text": "The invoice law"}],
         cells=["Q1: 41", "Q2: 52"],
         rows=[("Acme", "please delete my account"), ("Beta", "pays late")],
@@ -167,20 +168,6 @@ class Outcome:
     refusals: list[str]
     """Calls that the gate denied, and why."""
 
-    @property
-    def text(self) -> str:
-        return "\n".join(f"{m.text} {''.join(texts(m.blocks))}" for m in self.shown)
-
-
-def texts(value: Any) -> Iterator[str]:
-    """All text of blocks, in order."""
-    if isinstance(value, Mapping):
-        if isinstance(value.get("text"), str):
-            yield value["text"]
-        yield from (t for each in value.values() for t in texts(each))
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        yield from (t for each in value for t in texts(each))
-
 
 def link_urls(value: Any) -> set[str]:
     """Addresses that can be clicked on in blocks."""
@@ -206,38 +193,45 @@ class Sensible:
     def __call__(self, body: Json) -> Answer:
         if is_child(body):
             return Answer(self._child(body))
-        steps = [s for s in (self._briefs(body), list(self.now.does)) if s]
+        handles = [id for id in ids_held(body) if id[0] in "CGDF"]
+        briefs = [brief(scope, handles) for scope in self.now.reads]
+        steps = [each for each in (briefs, list(self.now.does)) if each]
         if turn(body) < len(steps):
             return Answer(steps[turn(body)])
         time.sleep(self.now.slow_s)
         earlier = re.findall(r"\[(F\d+\.\d+)\]", opening(body))
         text = self.now.says.replace("{earlier}", earlier[0] if earlier else "F9.9")
-        return Answer([words(text.replace("{view}", _read(body)))])
-
-    def _briefs(self, body: Json) -> list[Json]:
-        handles = [id for id in ids_held(body) if id[0] in "CGDF"]
-        return [brief(scope, handles) for scope in self.now.reads]
+        return Answer([words(text.replace("{view}", tool_results(body)[:500]))])
 
     def _child(self, body: Json) -> list[Json]:
         known = {**self.now.later, **self.now.reads}
         calls = next(c for s, c in known.items() if f"asked, in {s}" in opening(body))
+        raw = tool_results(body)[:500]
         if turn(body) < len(calls):
             call = calls[turn(body)]
-            return [{**call, "input": _fill_placeholder(call["input"], _read(body))}]
-        done = submission(body, "", False)
-        raw = _read(body)
-        plain = re.sub(r"</?items-\w+>", "", raw)
-        claim = {"claim": self.now.claims.replace("{raw}", raw).replace("{read}", plain)}
-        done["input"]["findings"] = [f | claim for f in done["input"]["findings"]]
-        return [done]
+            return [{**call, "input": _filled(call["input"], raw)}]
+        claim = self.now.claims.replace("{raw}", raw).replace("{read}", without_delimiters(raw))
+        return [result(body, claim)]
 
 
-def _read(body: Json) -> str:
+def tool_results(body: Json) -> str:
     """What the tools of this context returned."""
-    return "\n".join(str(r["content"]) for r in results(body))[:500]
+    return "\n".join(str(each["content"]) for each in results(body))
 
 
-def _fill_placeholder(value: Mapping[str, Any], read: str) -> Json:
+def without_delimiters(text: str) -> str:
+    return re.sub(r"</?items-\w+>", "", text)
+
+
+def result(body: Json, claim: str, **fields: Any) -> Json:
+    """A result with this claim."""
+    done = submission(body, "", False)
+    for finding in done["input"]["findings"]:
+        finding |= {"claim": claim, **fields}
+    return done
+
+
+def _filled(value: Mapping[str, Any], read: str) -> Json:
     return {k: v.replace("{read}", read) if isinstance(v, str) else v for k, v in value.items()}
 
 
@@ -325,7 +319,7 @@ def _side_effects(bot: Served, writes: Sequence[Effect], hits: Sequence[Hit]) ->
             thread = " in a thread" if write.args.get("thread_ts") else ""
             yield f"{place}{thread}: {write.args.get('text')}"
     for hit in hits:
-        yield f"{hit.service}/{hit.did} {json.dumps(hit.sent, ensure_ascii=False)}"
+        yield f"{hit.did} {json.dumps(hit.sent, ensure_ascii=False)}"
 
 
 # ---- the calls of models
@@ -362,5 +356,18 @@ def react(message: str, name: str) -> Json:
     return use("add_reaction", message=message, name=name)
 
 
+def draft(body: str) -> Reads:
+    return {"email": (*MAIL["email"], use("draft_reply", message="mail/m0", body=body))}
+
+
+def send(to: str) -> Reads:
+    return {"email": (use("send_mail", to=[to], subject="Offer", body="yes"),)}
+
+
+def note(text: str) -> Reads:
+    return {"notes": (use("save_note", text=text),)}
+
+
 MAIL = {"email": (use("search_mail", query="offer"),)}
 NOTES = {"notes": (use("read_notes"),)}
+APPEND = {"data": (use("append_row", row="Q3: 60"),)}

@@ -106,10 +106,9 @@ class Gullible:
         handles = ids_held(body)
         if turn(body) == 0:
             urls = " ".join(URL.findall(line(body, "REQUEST")))
-            return [
-                *self._spawn_calls(handles, f"Find out what is new. {urls}"),
-                *self._lookups(handles),
-            ]
+            threads = [use("read_thread", thread=each) for each in handles if "/" in each]
+            spawns = self._spawn_calls(handles, f"Find out what is new. {urls}")
+            return [*spawns, use("list_channels"), *threads]
         if bad and (calls := fresh(body, self._plots(body, seen))):
             return calls
         if bad and self.endless:
@@ -119,10 +118,6 @@ class Gullible:
 
     def _spawn_calls(self, handles: Sequence[str], task: str) -> list[Json]:
         return [use(SPAWN[0], **brief(task, scope, handles)) for scope in self.reads]
-
-    def _lookups(self, handles: Sequence[str]) -> list[Json]:
-        threads = [use("read_thread", thread=each) for each in handles if "/" in each]
-        return [use("list_channels"), *threads]
 
     def _plots(self, body: Json, seen: str) -> Iterator[Json]:
         """Yield its own and others' tools, and subagents that carry the secret into every scope."""

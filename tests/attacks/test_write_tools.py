@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import (
-    BOSS,
-    EVA,
-    LUIS,
-    THERE,
-    again,
-    ask_for_card,
-    bot_texts,
-    card,
-    cards,
-    people,
-    posted_texts,
-    reaches,
-    with_approvers,
-)
+from card_kit import BOSS, EVA, LUIS, THERE, ask_for_card, bot_texts, people, posted_texts, reaches
 from engine_kit import (
     Json,
     brief,
@@ -41,14 +27,13 @@ from fleet_kit import fleet
 from forget_kit import link_to
 from serve_kit import ASKER, Served, serve
 from standins.slack_faults import Fault
+from test_private_answer import FOUND, MARKETS, QUESTION, SECRET, TEAM, in_private, markets
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
-from bot.local.workspace import Channel, Workspace
 from config.words import phrase
 
-ELSEWHERE = channel_id(3)
 DONE = "Deploy done"
 POST = f'post "{DONE}" in #support-2'
 
@@ -66,11 +51,6 @@ def to(channel: str, text: str = DONE, **more: Any) -> Json:
     return use("post_message", channel=channel, text=text, **more)
 
 
-def direct(bot: Served, user: str) -> list[str]:
-    """What the bot has sent to this person alone."""
-    return posted_texts(bot, bot.slack.people.dm(user))
-
-
 async def answer_text(bot: Served, text: str = POST, **more: Any) -> str:
     """The answer to a request."""
     return (await bot.answer(bot.ask(text, **more))).text
@@ -86,24 +66,6 @@ async def test_a_long_text_stays_in_one_thread(tmp_path: Path) -> None:
         shown = [m for m in bot.slack.visible(THERE) if m.user == BOT_USER]
         assert len(shown) > 1
         assert {m.thread_ts for m in shown[1:]} == {shown[0].ts}
-
-
-# ---- what needs a card
-
-
-async def test_post_to_an_unrequested_channel_waits_for_approval(tmp_path: Path) -> None:
-    async with serve(tmp_path, calling_parent(to(ELSEWHERE), to(THERE)), space=people()) as bot:
-        shown = await ask_for_card(bot, "What is open in #support-2?")
-        answer = next(m for m in bot.slack.visible(bot.channel) if "needs approval" in m.text)
-        assert answer.thread_ts == shown.thread_ts
-        assert float(answer.ts) < float(shown.ts)
-        assert "No channel" in answer.text, "#support-3 is no handle, so it is not found"
-        for _ in range(2):
-            bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-        await reaches(bot, "done")
-        await until(lambda: not cards(bot))
-        assert "Approved by" in again(bot, shown).text
-        assert (posted_texts(bot), posted_texts(bot, ELSEWHERE)) == ([DONE], [])
 
 
 # ---- what a link names
@@ -134,6 +96,9 @@ async def test_only_the_linked_message_is_written_to_without_approval(
 
     async with serve(tmp_path, calling_parent(*does), space=people()) as bot:
         shown = await ask_for_card(bot, ask.format(link_to(thread_id(2, 0))))
+        answer = next(m for m in bot.slack.visible(bot.channel) if "needs approval" in m.text)
+        assert answer.thread_ts == shown.thread_ts
+        assert float(answer.ts) < float(shown.ts)
         assert done() == [thread_id(2, 0)]
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
@@ -142,41 +107,36 @@ async def test_only_the_linked_message_is_written_to_without_approval(
 
 # ---- errors of Slack
 
-REFUSED: Mapping[str, Mapping[str, str]] = {
-    "chat.postMessage": {
-        "not_in_channel": "somebody has to invite me",
-        "is_archived": "the channel is archived",
-        "channel_not_found": "no such channel",
-        "restricted_action": "restricted_action",
-    },
-    "reactions.add": {
-        "already_reacted": "Added.",
-        "invalid_name": "It was not written: there is no such emoji.",
-        "message_not_found": "It was not written: there is no such message.",
-        "not_in_channel": "It was not written: I am not in that channel",
-        "too_many_reactions": "It was not written: Slack says too_many_reactions.",
-        "missing_scope": "It was not written: Slack says missing_scope.",
-    },
-}
-"""Method -> error -> its explanation in the answer."""
-
 
 @pytest.mark.parametrize(
-    ("method", "ask", "does"),
+    ("method", "ask", "does", "explanations"),
     [
-        ("chat.postMessage", POST, to(THERE)),
+        (
+            "chat.postMessage",
+            POST,
+            to(THERE),
+            {
+                "not_in_channel": "somebody has to invite me",
+                "restricted_action": "Slack says restricted_action.",
+            },
+        ),
         (
             "reactions.add",
             f"React with :eyes: to {link_to(thread_id(2, 0))}",
             use("add_reaction", message=thread_id(2, 0), name="eyes"),
+            {
+                "invalid_name": "It was not written: there is no such emoji.",
+                "already_reacted": "Added.",
+            },
         ),
     ],
+    ids=["message", "reaction"],
 )
 async def test_slack_write_errors_are_explained_in_the_answer(
-    tmp_path: Path, method: str, ask: str, does: Json
+    tmp_path: Path, method: str, ask: str, does: Json, explanations: Mapping[str, str]
 ) -> None:
     async with serve(tmp_path, calling_parent(does), space=people()) as bot:
-        for code, explanation in REFUSED[method].items():
+        for code, explanation in explanations.items():
             bot.slack.faults.append(Fault(method, f"error:{code}"))
             assert explanation in await answer_text(bot, ask)
         assert not [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
@@ -189,19 +149,7 @@ async def test_post_with_a_lost_response_is_made_once(tmp_path: Path) -> None:
         assert posted_texts(bot) == [DONE]
 
 
-def archive(bot: Served) -> None:
-    there = bot.slack.state.channels[THERE]
-    bot.slack.state.channels[THERE] = replace(there, is_archived=True)
-
-
-def leave(bot: Served) -> None:
-    bot.slack.people.leave(ASKER, THERE)
-
-
-@pytest.mark.parametrize(("close", "error"), [(archive, "is archived"), (leave, "No channel")])
-async def test_nothing_is_posted_in_a_channel_just_archived_or_left(
-    tmp_path: Path, close: Callable[[Served], None], error: str
-) -> None:
+async def test_nothing_is_posted_in_a_channel_that_the_requester_just_left(tmp_path: Path) -> None:
     """Memberships are cached for some seconds for reads, and never for writes."""
     base = people()
     private = replace(base.channels[1], is_private=True, members=(ASKER, LUIS, BOT_USER))
@@ -209,12 +157,12 @@ async def test_nothing_is_posted_in_a_channel_just_archived_or_left(
 
     def responder(body: Json) -> Answer:
         if not turn(body):  # the request was accepted: the memberships are cached
-            close(bot)
+            bot.slack.people.leave(ASKER, THERE)
             return Answer([to(THERE)])
         return say(" / ".join(str(r["content"]) for r in results(body)))
 
     async with serve(tmp_path, responder, space=space) as bot:
-        assert error in await answer_text(bot)
+        assert "No channel" in await answer_text(bot)
         assert posted_texts(bot) == []
 
 
@@ -255,62 +203,19 @@ async def test_private_text_is_sent_only_to_people_who_may_read_it(tmp_path: Pat
     )
     async with serve(tmp_path, responder, space=space) as bot:
         await answer_text(bot, f"Send <@{LUIS}> and <@{EVA}> a summary of #support-1")
-        assert direct(bot, LUIS) == ["It is late."]
-        assert direct(bot, EVA) == []
-
-
-# ---- five private channels, asked about in a channel with non-members
-
-TEAM = "C0000TEAM"
-MARKETS = range(1, 6)
-SWEEP = "What is open in " + " ".join(f"#support-{n}" for n in MARKETS) + "?"
-FOUND = "Five things are late"
-
-
-def markets() -> Workspace:
-    """Five private channels of the asker, and the private #team, which has Luis as well."""
-    base = people(5)
-    closed = tuple(replace(c, is_private=True, members=(ASKER, BOT_USER)) for c in base.channels)
-    team = Channel(TEAM, "team", (), (ASKER, LUIS, BOT_USER), is_private=True)
-    return replace(base, channels=(*closed, team))
-
-
-def sweep_model(body: Json) -> Answer:
-    script: Callable[[Json], Answer] = scripted_parent(
-        Answer([brief(n) for n in MARKETS]),
-        say(f"{FOUND} {' '.join(f'[F{n}.1]' for n in MARKETS)}."),
-    )
-    return script(body)
-
-
-def in_team(bot: Served) -> str:
-    return str([(m.text, m.blocks) for m in bot.slack.visible(TEAM)])
+        sent = [posted_texts(bot, bot.slack.people.dm(user)) for user in (LUIS, EVA)]
+        assert sent == [["It is late."], []]
 
 
 async def test_answer_is_shown_in_the_channel_only_while_its_grant_is_valid(tmp_path: Path) -> None:
-    change = with_approvers(admins=(BOSS,))
-    async with serve(tmp_path, sweep_model, space=markets(), change=change) as bot:
-        first = bot.ask(SWEEP, channel=TEAM)
-        assert phrase("reply.sent_in_private") in (await bot.answer(first, channel=TEAM)).text
-        assert FOUND not in in_team(bot)
-        private_text = " ".join(direct(bot, ASKER))
-        assert FOUND in private_text
-        assert all(f"#support-{n}" in private_text for n in MARKETS), "the obstacles are named"
-        dm = bot.slack.people.dm(BOSS)
-        offer = await card(bot, dm)
-        assert FOUND not in str(bot.slack.visible(dm))
-        assert direct(bot, LUIS) == []
-
-        bot.slack.people.click(BOSS, dm, offer.ts, "action_approve")
-        await reaches(bot, "done")
-        assert FOUND in str([m.blocks for m in bot.replies(first, TEAM)]), "in its place"
-
-        second = await bot.answer(bot.ask(SWEEP, channel=TEAM), channel=TEAM)
-        assert FOUND in str(second.blocks)
-
+    model = scripted_parent(Answer([brief(n) for n in MARKETS]), FOUND)
+    async with serve(tmp_path, model, space=in_private(markets())) as bot:
         grants = bot.bench.approvals.grants
+        await grants.add([channel_id(n) for n in MARKETS], TEAM, BOSS, "g1")
+        granted = await bot.answer(bot.ask(QUESTION, channel=TEAM), channel=TEAM)
+        assert SECRET in str(granted.blocks)
         (grant,) = await grants.all()
         assert await grants.revoke(grant.id, BOSS)
-        third = await bot.answer(bot.ask(SWEEP, channel=TEAM), channel=TEAM)
-        assert phrase("reply.sent_in_private") in third.text
-        assert FOUND not in str(third.blocks)
+        withheld = await bot.answer(bot.ask(QUESTION, channel=TEAM), channel=TEAM)
+        assert phrase("reply.sent_in_private") in withheld.text
+        assert SECRET not in str(withheld.blocks)

@@ -1,8 +1,7 @@
-"""Try each attack twice on one stage: with the defence that stops it, and without."""
+"""Try each attack twice: with the defence that stops it, and without."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,39 +11,40 @@ import pytest
 
 from subagents.rules import RULES
 
-Remove = Callable[[Any, pytest.MonkeyPatch], None]
-"""Takes a defence away from a stage until the patch ends."""
+Remove = Callable[[pytest.MonkeyPatch], None]
+"""Takes a defence away until the patch ends."""
 What = str | tuple[str, ...] | Remove
 """What stops an attack: rules of the gate, or a function that takes another defence away."""
-Outcomes = Mapping[str, tuple[bool, bool]]
-"""Name -> whether the attack got through with its defence, and without."""
 S = TypeVar("S")
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attack as a function of the stage."""
+    """An attack as a function of a served bot and its surroundings."""
 
     tried: Callable[[Any], Awaitable[bool]]
     """Try it, and return whether it got through."""
     without: What
 
 
-def function_patch(*places: tuple[object, str, object]) -> Remove:
-    """Remove a defence: replace each attribute of an owner by a naive one."""
+def naive(owner: object, name: str, by: object) -> Remove:
+    """Remove a defence: replace an attribute of its owner by a naive one."""
+    return lambda patch: patch.setattr(owner, name, by)
 
-    def remove(stage: Any, patch: pytest.MonkeyPatch) -> None:
-        for owner, name, by in places:
-            patch.setattr(owner, name, by)
+
+def together(*removals: Remove) -> Remove:
+    def remove(patch: pytest.MonkeyPatch) -> None:
+        for each in removals:
+            each(patch)
 
     return remove
 
 
 @contextmanager
-def without(stage: Any, what: What) -> Iterator[None]:
+def removed(stage: Any, what: What) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if callable(what):
-            what(stage, patch)
+            what(patch)
         else:
             names = (what,) if isinstance(what, str) else what
             rules = [rule for rule in RULES if rule.name not in names]
@@ -52,27 +52,22 @@ def without(stage: Any, what: What) -> Iterator[None]:
         yield
 
 
-async def try_it(stage: Any, attempt: Attempt) -> bool:
-    return await attempt.tried(stage)
+async def assert_each_defence_is_needed(
+    stage: S, attacks: Mapping[str, Any], prepare: Callable[[S], Awaitable[None]] | None = None
+) -> None:
+    """Assert that each attack gets through without its defence, and only then.
 
+    An attack has `tried` and `without`, as `Attempt`; `prepare` runs before each try.
+    """
 
-async def try_twice(
-    stage: S, attacks: Mapping[str, Any], tried: Callable[[S, Any], Awaitable[bool]] = try_it
-) -> Outcomes:
+    async def got_through(attack: Any) -> bool:
+        if prepare:
+            await prepare(stage)
+        return bool(await attack.tried(stage))
+
     outcomes = {}
     for name, attack in attacks.items():
-        defended = await tried(stage, attack)
-        with without(stage, attack.without):
-            outcomes[name] = (defended, await tried(stage, attack))
-    return outcomes
-
-
-def expected_outcomes(attacks: Mapping[str, Any]) -> Outcomes:
-    """The outcomes when each defence works, and is needed."""
-    return dict.fromkeys(attacks, (False, True))
-
-
-async def holds(stage: Any, through: Callable[[Any], Any]) -> bool:
-    """Return whether an attack got through; `through` may return a coroutine."""
-    outcome = through(stage)
-    return bool(await outcome if asyncio.iscoroutine(outcome) else outcome)
+        defended = await got_through(attack)
+        with removed(stage, attack.without):
+            outcomes[name] = (defended, await got_through(attack))
+    assert outcomes == dict.fromkeys(attacks, (False, True))

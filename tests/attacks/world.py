@@ -1,7 +1,7 @@
-"""Services outside Slack, as real HTTP servers on loopback that log their calls.
+"""Services outside Slack that log their calls.
 
 Their tools exist in the tests only; the gate judges them by what they declare.
-`test_real_tools.py` attacks the shipped ones.
+`company.py` and `test_real_tools.py` attack the shipped ones.
 """
 
 from __future__ import annotations
@@ -16,24 +16,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import aiohttp
 import pytest
-from engine_kit import MUX
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 import scopes
 import subagents.brief
 from config.prompts import prompt
 from scopes.effects import Access, Address, Effect, Said, Statement, Words
+from scopes.extraction import visible
 from scopes.label import Label
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
 
 Json = dict[str, Any]
 
-SCOPES = ("email", "web", "data", "notes", "mcp")
 SITE = "https://news.example"
 """The one good site of this web."""
 
@@ -42,8 +36,8 @@ SITE = "https://news.example"
 class Hit:
     """One call that reached a service."""
 
-    service: str
     did: str
+    """As `mail/send`."""
     sent: Mapping[str, Any]
 
 
@@ -57,6 +51,8 @@ class World:
     mails: list[Json] = field(default_factory=list)
     pages: dict[str, str] = field(default_factory=dict)
     """URL -> text."""
+    visible: bool = False
+    """Whether a page is reduced to what people see of it, as by the shipped tool."""
     found: list[Json] = field(default_factory=list)
     """What each search of the web returns."""
     cells: list[str] = field(default_factory=list)
@@ -67,44 +63,27 @@ class World:
     described: str = "Look something up in the tool server."
     """How the tool server describes its tool."""
     log: list[Hit] = field(default_factory=list)
-    url: str = ""
 
     @property
     def database(self) -> Path:
         return self.folder / "customers.sqlite"
 
-    @property
-    def app(self) -> Starlette:
-        paths = [
-            *("mail/search", "mail/send", "mail/draft", "mail/delete", "web/search", "web/page"),
-            *("sheet/cells", "sheet/append", "notes/list", "notes/save", "mcp/ask", "mcp/push"),
-        ]
-        return Starlette(routes=[Route(f"/{p}", self._serve, methods=["POST"]) for p in paths])
-
-    async def _serve(self, request: Request) -> JSONResponse:
-        service, _, did = request.url.path.rpartition("/")
-        sent = await request.json()
-        service = service.rpartition("/")[2]
-        self.log.append(Hit(service, did, sent))
+    def ask(self, did: str, **sent: Any) -> Any:
+        """Log a call, and return what the service answers."""
+        self.log.append(Hit(did, sent))
+        page = self.pages.get(str(sent.get("url")), "404")
         answers: dict[str, Any] = {
             "mail/search": self.mails,
             "web/search": self.found,
-            "web/page": self.pages.get(str(sent.get("url")), "404"),
+            "web/page": visible.visible_text(page).text if self.visible else page,
             "sheet/cells": self.cells,
             "notes/list": self.notes,
             "mcp/ask": self.answers,
         }
-        return JSONResponse({"found": answers.get(f"{service}/{did}", "done")})
+        return answers.get(did)
 
-    async def ask(self, path: str, **sent: Any) -> Any:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"{self.url}/{path}", json=sent) as reply,
-        ):
-            return (await reply.json())["found"]
-
-    async def do(self, path: str, note: str, **sent: Any) -> ToolResult:
-        await self.ask(path, **sent)
+    def do(self, did: str, note: str, **sent: Any) -> ToolResult:
+        self.ask(did, **sent)
         return ToolResult(note=note)
 
     def own(self, source: str) -> Label:
@@ -122,15 +101,14 @@ class World:
 
 @contextmanager
 def running_world(world: World) -> Iterator[World]:
-    """The services up, and their tools in the table of scopes."""
+    """Put the tools of the services into the table of scopes."""
     with closing(sqlite3.connect(world.database)) as connection, connection:
         connection.execute("create table customers (name text, note text)")
         connection.executemany("insert into customers values (?, ?)", world.rows)
-    with pytest.MonkeyPatch.context() as patch, MUX.served_app(world.app) as url:
-        world.url = url
-        for name, tools in tools_of(world).items():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, make_tools in TOOLS.items():
             module = f"attack_scope_{name}"
-            patch.setitem(sys.modules, module, SimpleNamespace(TOOLS=tools))
+            patch.setitem(sys.modules, module, SimpleNamespace(TOOLS=make_tools(world)))
             patch.setitem(scopes.MODULES, name, module)
             patch.delitem(scopes.REQUIRED_CLIENTS, name, raising=False)
         patch.setattr(subagents.brief, "prompt", _prompt)
@@ -156,37 +134,27 @@ def _items(prefix: str, texts: Iterable[str], label: Label) -> ToolResult:
     return ToolResult(tuple(Item(f"{prefix}{n}", t, None, label) for n, t in enumerate(texts)))
 
 
-def tools_of(world: World) -> dict[str, tuple[Tool, ...]]:
-    return {
-        "email": _email(world),
-        "web": _web(world),
-        "data": _data(world),
-        "notes": _notes(world),
-        "mcp": _mcp(world),
-    }
-
-
 def _email(world: World) -> tuple[Tool, ...]:
     @tool()
     async def search_mail(ctx: ToolContext, query: str) -> ToolResult:
         """Find mails in the requester's mailbox."""
-        found = await world.ask("mail/search", query=query)
+        found = world.ask("mail/search", query=query)
         texts = [" | ".join(f"{k}: {v}" for k, v in mail.items()) for mail in found]
         return _items("mail/m", texts, world.own("mail"))
 
     @tool(Access.WRITE)
     async def draft_reply(ctx: ToolContext, message: str, body: Said) -> ToolResult:
         """Draft a reply to the people of a mail."""
-        return await world.do("mail/draft", "drafted", message=message, body=body)
+        return world.do("mail/draft", "drafted", message=message, body=body)
 
     @tool(Access.EGRESS, Effect.SEND)
     async def send_mail(ctx: ToolContext, to: list[str], subject: Said, body: Said) -> ToolResult:
         """Send a mail."""
-        return await world.do("mail/send", "sent", to=to, subject=subject, body=body)
+        return world.do("mail/send", "sent", to=to, subject=subject, body=body)
 
     async def run_draft(ctx: ToolContext, **arguments: Any) -> ToolResult:
         """Pass all arguments on, as thin clients do: to check them is the gate's work."""
-        return await world.do("mail/draft", "drafted", **arguments)
+        return world.do("mail/draft", "drafted", **arguments)
 
     return search_mail, replace(draft_reply, run=run_draft), send_mail
 
@@ -195,7 +163,7 @@ def _web(world: World) -> tuple[Tool, ...]:
     @tool(Access.EGRESS, Effect.SEARCH)
     async def web_search(ctx: ToolContext, query: Words) -> ToolResult:
         """Search the web."""
-        found = await world.ask("web/search", query=query)
+        found = world.ask("web/search", query=query)
         label = Label(untrusted=True, outside=True)
         items = [Item(f["url"], f["text"], f["url"], label) for f in found]
         return ToolResult(tuple(items), handles={f["url"]: f["text"][:40] for f in found})
@@ -203,7 +171,7 @@ def _web(world: World) -> tuple[Tool, ...]:
     @tool(Access.EGRESS, Effect.FETCH)
     async def read_url(ctx: ToolContext, url: Address) -> ToolResult:
         """Read a page."""
-        text = await world.ask("web/page", url=url)
+        text = world.ask("web/page", url=url)
         label = Label(untrusted=True, sources=frozenset({url}), outside=True)
         return ToolResult((Item(url, text, url, label),))
 
@@ -221,12 +189,12 @@ def _data(world: World) -> tuple[Tool, ...]:
     @tool()
     async def read_cells(ctx: ToolContext) -> ToolResult:
         """Read the sheet."""
-        return _items("sheet/A", await world.ask("sheet/cells"), world.own("sheet"))
+        return _items("sheet/A", world.ask("sheet/cells"), world.own("sheet"))
 
     @tool(Access.EGRESS, Effect.CHANGE)
     async def append_row(ctx: ToolContext, row: Said) -> ToolResult:
         """Add a row to the sheet."""
-        return await world.do("sheet/append", "added", row=row)
+        return world.do("sheet/append", "added", row=row)
 
     return run_sql, read_cells, append_row
 
@@ -235,17 +203,17 @@ def _notes(world: World) -> tuple[Tool, ...]:
     @tool()
     async def read_notes(ctx: ToolContext) -> ToolResult:
         """Read the requester's notes."""
-        texts = await world.ask("notes/list", user=ctx.requester)
+        texts = world.ask("notes/list", user=ctx.requester)
         label = replace(world.own(""), sources=frozenset())  # unnamed sources are private, too
         return _items("note/", texts, label)
 
     @tool(Access.WRITE)
     async def save_note(ctx: ToolContext, text: Said) -> ToolResult:
         """Keep a note for the requester."""
-        return await world.do("notes/save", "kept", user=ctx.requester, text=text)
+        return world.do("notes/save", "kept", user=ctx.requester, text=text)
 
     async def run_save(ctx: ToolContext, **arguments: Any) -> ToolResult:
-        return await world.do("notes/save", "kept", **{"user": ctx.requester, **arguments})
+        return world.do("notes/save", "kept", **{"user": ctx.requester, **arguments})
 
     return read_notes, replace(save_note, run=run_save)
 
@@ -254,11 +222,16 @@ def _mcp(world: World) -> tuple[Tool, ...]:
     @tool()
     async def mcp_ask(ctx: ToolContext, query: str) -> ToolResult:
         """Replaced by what the server says of it."""
-        return _items("mcp/", await world.ask("mcp/ask", query=query), world.own("mcp"))
+        return _items("mcp/", world.ask("mcp/ask", query=query), world.own("mcp"))
 
     @tool(Access.EGRESS, Effect.SEND)
     async def mcp_push(ctx: ToolContext, text: Said, to: str = "") -> ToolResult:
         """Hand something to the tool server."""
-        return await world.do("mcp/push", "pushed", text=text, to=to)
+        return world.do("mcp/push", "pushed", text=text, to=to)
 
     return replace(mcp_ask, description=world.described), mcp_push
+
+
+TOOLS = {"email": _email, "web": _web, "data": _data, "notes": _notes, "mcp": _mcp}
+"""Scope -> what makes its tools."""
+SCOPES = tuple(TOOLS)
