@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -41,10 +40,8 @@ from engine_kit import (
     until,
     use,
 )
-from fleet_kit import fleet
 from serve_kit import ASKER, Served, serve
 from standins.slack_shown import Shown
-from timing import patient
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
@@ -232,32 +229,3 @@ async def test_private_question_text_is_not_shown_in_the_channel(
 def without_labels(request: StoredRequest) -> list[Choice]:
     choices = request.event.get(CHOICES) or ()
     return [Choice.model_validate({**each, "label": TRUSTED_LABEL.to_json()}) for each in choices]
-
-
-@pytest.mark.system
-async def test_choice_is_answered_once_after_the_bot_is_killed(tmp_path: Path) -> None:
-    with fleet(tmp_path, asks(), space=people()) as bots:
-        (first,) = await bots.start_bots()
-        bots.ask("Send the report")
-
-        def choice_cards() -> list[Shown]:
-            found = bots.slack.visible(bots.channel)
-            return [m for m in found if "action_choose_1" in buttons(m)]
-
-        await until(choice_cards, 30)
-        (question,) = choice_cards()
-        first.kill()  # nothing is held while it waits
-        (second,) = await bots.start_bots()
-        async with patient(30):
-            # a click before the restarted bot has stored its card does not count
-            while choice_cards():
-                bots.slack.people.click(ASKER, bots.channel, question.ts, "action_choose_1")
-                await asyncio.sleep(0.5)
-
-        def choice_notices() -> list[Shown]:
-            return [m for m in bots.slack.visible(bots.channel) if "You chose" in m.text]
-
-        second.kill()
-        await bots.start_bots()
-        await until(choice_notices, 40)
-        assert len(choice_notices()) == 1

@@ -1,4 +1,4 @@
-"""Hours of lost sockets, and writes that fail at random: each request gets exactly one answer."""
+"""Hours of lost sockets: each request gets exactly one answer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 from engine_kit import Json, scripted_parent, workspace
 from serve_kit import Served, change_settings, echo, mention, serve
-from standins.connections import read_ahead
-from standins.slack import API_PATH, LocalSlack
-from standins.slack_faults import Fault
+from standins.slack import LocalSlack
 from standins.slack_shown import Shown
-from starlette.types import ASGIApp, Receive, Scope, Send
 from timing import patient
 
 from bot.local.slack.state import BOT_USER
@@ -190,88 +187,3 @@ async def test_dropped_sockets_lose_and_duplicate_no_request(
     assert len(day.questions) >= at_least
     assert sum(day.drops.values()) >= hours * 4
     assert hours < 24 or set(day.drops) == {*ENDINGS, "refused"}
-    print(f"{len(day.questions)} questions, {dict(day.sent)}; {dict(day.drops)}")
-
-
-# ---- writes that fail
-
-WRITES = """chat.postMessage chat.update chat.delete chat.startStream chat.appendStream
-    chat.stopStream chat.postEphemeral agents.sessions.setStatus""".split()
-KINDS = ("500", "lost", "429", "drop", "malformed", "slow")
-
-
-MOST = 3
-"""A write is tried four times; one that failed each time would rightly end in an apology."""
-
-
-@dataclass
-class WriteFailures:
-    """Each write fails by chance, in some way, at most MOST times. Reads do not fail."""
-
-    slack: LocalSlack
-    chance: random.Random
-    odds: float
-    happened: Counter[str] = field(default_factory=Counter)
-    failed: Counter[tuple[str, bytes]] = field(default_factory=Counter)
-
-    def maybe_fail(self, method: str, body: bytes) -> None:
-        """Let the next call fail, or not."""
-        if self.failed[method, body] < MOST and self.chance.random() < self.odds:
-            kind = self.chance.choice(KINDS)
-            self.failed[method, body] += 1
-            self.happened[f"{method} {kind}"] += 1
-            self.slack.faults.append(Fault(method, kind, 0.3))
-
-
-class FailingWrites:
-    """Lets writes fail before they reach Slack."""
-
-    def __init__(self, app: ASGIApp, failures: WriteFailures) -> None:
-        self._app, self._failures = app, failures
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method = str(scope.get("path")).removeprefix(API_PATH)
-        if method not in WRITES:
-            await self._app(scope, receive, send)
-            return
-        body, again = await read_ahead(receive)
-        self._failures.maybe_fail(method, body)
-        await self._app(scope, again, send)  # nothing else runs until it takes the fault
-
-
-async def serve_with_write_failures(
-    folder: Path, requests: int, seed: int, odds: float
-) -> WriteFailures:
-    slack = LocalSlack(workspace(len(PLACES)), retries_s=(0.0, 0.3, 1.0))
-    failures = WriteFailures(slack, random.Random(seed), odds)
-    slack.app.add_middleware(FailingWrites, failures=failures)
-    people = random.Random(seed)
-    options: Json = {"slack": slack, "change": tireless, "latency_s": 0.2}
-    async with serve(folder, scripted_parent(echo), **options) as bot:
-        day = Day(slack, people)
-        for number in range(requests):
-            user, word = people.choice(PEOPLE), f"w{number}w"
-            direct = people.random() < 0.2
-            channel = slack.people.dm(user) if direct else people.choice(PLACES)
-            day._ask(user, channel, word if direct else mention(word), word)
-            await asyncio.sleep(people.uniform(0, 0.3))
-        await all_answered(bot, day.questions, 150)
-        failures.odds = 0.0
-    return failures
-
-
-@pytest.mark.parametrize(
-    ("requests", "seed", "odds", "at_least"),
-    [
-        (10, 3, 0.25, 5),
-        pytest.param(10, 4, 0.25, 5, marks=pytest.mark.slow),
-        pytest.param(70, 5, 0.3, 100, marks=pytest.mark.slow),
-    ],
-)
-async def test_each_request_gets_one_answer_despite_random_write_failures(
-    requests: int, seed: int, odds: float, at_least: int, tmp_path: Path
-) -> None:
-    failures = await serve_with_write_failures(tmp_path, requests, seed, odds)
-    assert failures.happened.total() >= at_least
-    assert at_least < 100 or {name.partition(" ")[2] for name in failures.happened} == set(KINDS)
-    print(dict(failures.happened))

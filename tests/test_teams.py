@@ -18,9 +18,7 @@ from typing import Any, Literal
 import pytest
 import sqlalchemy as sa
 from engine_kit import Json, come, say, turn, until, use
-from fleet_kit import Balancer, Fleet
 from fork_server import Fork
-from pg_kit import database
 from serve_kit import ASKER, request_in
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack_teams import COMPANY, token_of
@@ -38,12 +36,13 @@ from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.local.model.answer import Answer
-from bot.local.server import LocalServer
 from bot.local.slack.events import block_actions
 from bot.metrics import Metrics
+from bot.reports.frame import DETAILS
 from bot.runs.durable import TeamWorkflows
 from bot.runs.store import RunNotFound
 from bot.serving.serve import Server
+from bot.slack.blocks import FEEDBACK
 from bot.slack.messages import Bot
 from bot.storage.database import Database
 from bot.storage.tables import METADATA, installations, oauth_states
@@ -245,51 +244,13 @@ async def test_ids_of_another_workspace_are_unknown(tmp_path: Path) -> None:
         assert await beta.connecting.owner(forged) is None
         assert (await two.visit(f"/google/connect?state={forged}"))[0] == 410
         key = f"{ACME}/{two.acme.channel}/{thread}"
-        for action, value in (
-            ("feedback", f"good {key}"),
-            ("card_approve", run.id),
-            ("schedule_delete", run.id),
-            ("answer_details", run.id),
-        ):
+        for action, value in ((FEEDBACK, f"good:{key}"), (DETAILS, run.id)):
             click = {"type": "button", "action_id": action, "value": value, "action_ts": "1.0"}
             body = block_actions(two.beta.slack.state, ASKER, click)
             two.beta.slack.put("interactive", body)
         text = await ask_about(two.beta, f"run {run.id}, and of {key}")
         assert "red-apple" not in text + two.beta.texts()
         assert {**await rows(acme), "cursors": 0} == {**before, "cursors": 0}  # written late
-
-
-async def test_each_workspace_is_answered_once_after_one_of_two_replicas_is_killed(
-    tmp_path: Path,
-) -> None:
-    balancer = Balancer()
-    with (
-        database() as url,
-        LocalServer(balancer.app, "balancer") as front,
-        two_slacks(tmp_path, url=url, front=front.url, latency_s=1.0) as two,
-    ):
-        fleet = Fleet(tmp_path, two.acme.slack, two.model, balancer, environment(two))
-        try:
-            (first, _) = await fleet.start_bots(2)
-            two.url = first.url
-            for team in (ACME, BETA):
-                await two.install(team)
-            seen = two.router.calls  # once by the installation, then by each process that serves it
-            places = [(team, "auth.test") for team in (ACME, BETA)]
-            await until(lambda: all(seen.count(p) > len(fleet.bots) for p in places), WAIT_S)
-            asks = [(p, p.ask(f"What of {p.team}-fruit?")) for p in (two.acme, two.beta)]
-            await until(lambda: len(two.model.recorded) >= 2, WAIT_S)
-            first.kill()
-            balancer.targets.remove(first.url)
-            for place, thread in asks:
-                await place.wait_for_reply(thread, f"{place.team}-fruit")
-                assert len(place.replies(thread)) == 1
-            assert f"{BETA}-fruit" not in two.acme.texts()
-            assert f"{ACME}-fruit" not in two.beta.texts()
-            assert not fleet.bots[-1].tracebacks()
-        finally:
-            for bot in fleet.bots:
-                bot.kill()
 
 
 @pytest.mark.parametrize(
