@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from html import unescape
@@ -27,11 +25,12 @@ from engine_kit import (
     workspace,
 )
 from serve_kit import ASKER, Served, change_settings, echo, serve, with_rules, with_sections
+from standins.connections import read_ahead
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, LastingFaults
 from standins.slack_scopes import BOT_SCOPES, Identity
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from test_attaching import save_call, saving_model
 from test_serve_policy import GUEST, SHARED, STRANGER, mixed_workspace
 
@@ -41,14 +40,12 @@ from config.settings import Settings
 from config.words import phrase
 
 START, UPDATE, POST = "chat.startStream", "chat.update", "chat.postMessage"
-BEGIN, NEARLY, END = "It is **open**", "✓", "This is all of it"
+BEGIN, END = "It is **open**", "This is all of it"
 LAST_WRITE = "feedback_buttons"
 """Occurs in the write that completes an answer."""
-ANSWER = (
-    f"{BEGIN} [F1.1]. {'Nobody has looked at it yet. ' * 8}{NEARLY} Nearly done, so wait. {END}."
-)
+ANSWER = f"{BEGIN} [F1.1]. {'Nobody has looked at it yet. ' * 8} {END}."
 LINES = "\n".join(f"{n}. {'word ' * 12}" for n in range(400))
-LONG_ANSWER = ANSWER.replace(NEARLY, f"\n\n{LINES}\n\n{NEARLY}")
+LONG_ANSWER = f"{BEGIN} [F1.1].\n\n{LINES}\n\n{END}."
 """It comes in three messages."""
 
 
@@ -105,70 +102,28 @@ class Script:
     method: str = ""
     code: str = ""
     which: str = ""
-    """`first`, `second`, `last` (it holds `mark`) or `every`."""
-    mark: str = ""
-    seen: int = 0
+    """`first`, `last` (it completes an answer) or `every`."""
     refused: int = 0
-
-    async def next_call(self, after: int, seconds: float) -> None:
-        """Return when the method was called more than `after` times, or when the time is over."""
-        for _ in range(round(seconds / 0.01)):
-            if self.seen > after:
-                return
-            await asyncio.sleep(0.01)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != f"{API_PATH}{self.method}":
             await self.app(scope, receive, send)
             return
-        messages = [await receive()]
-        while messages[-1].get("more_body"):
-            messages.append(await receive())
-        self.seen += 1
-        if self._picks(b"".join(m.get("body", b"") for m in messages).decode()):
+        body, again = await read_ahead(receive)
+        is_chosen = self.which != "last" or LAST_WRITE.encode() in body
+        if is_chosen and (self.which == "every" or not self.refused):
             self.refused += 1
             await self._refusal()(scope, receive, send)
             return
-
-        async def again() -> Message:
-            return messages.pop(0) if messages else await receive()
-
         await self.app(scope, again, send)
-
-    def _picks(self, body: str) -> bool:
-        match self.which:
-            case "first" | "second":
-                return self.seen == ("first", "second").index(self.which) + 1
-            case "last":
-                return self.mark in body and not self.refused
-        return self.which == "every"
 
     def _refusal(self) -> Response:
         if self.code.startswith("http_"):
             return Response("no", int(self.code.removeprefix("http_")))
         return JSONResponse({"ok": False, "error": self.code})
 
-    def set(self, method: str, code: str, which: str, mark: str) -> None:
-        self.method, self.code, self.which, self.mark = method, code, which, mark
-        self.seen = self.refused = 0
-
-
-def paced_model(script: Script) -> Callable[[ASGIApp], ASGIApp]:
-    """Delay each piece of text until the one before is sent to Slack, at most 0.25 seconds."""
-
-    def slow(app: ASGIApp) -> ASGIApp:
-        async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            async def send_slowly(message: Message) -> None:
-                before = script.seen
-                await send(message)
-                if b"text_delta" in message.get("body", b""):
-                    await script.next_call(before, 0.25)
-
-            await app(scope, receive, send_slowly)
-
-        return call
-
-    return slow
+    def set(self, method: str, code: str, which: str) -> None:
+        self.method, self.code, self.which, self.refused = method, code, which, 0
 
 
 @dataclass(frozen=True)
@@ -176,38 +131,28 @@ class Write:
     """One kind of write, and the requests in which it is refused."""
 
     method: str
-    columns: tuple[str, ...]
-    mark: str = LAST_WRITE
-    """Occurs in its last call."""
+    columns: tuple[str, ...] = ("first", "every")
     streams: bool = True
     is_long: bool = False
     """The answer comes in several messages."""
-    title: str = ""
     has_answer: bool = False
     """The answer is complete already, and no apology may replace it."""
     has_file: bool = False
     is_whisper: bool = False
 
-    @property
-    def name(self) -> str:
-        return self.title or self.method
 
-
-ALWAYS, COLUMNS = ("first", "every"), ("first", "second", "last", "every")
-WRITES = (
-    Write("chat.startStream", ALWAYS),
-    Write("chat.appendStream", COLUMNS, json.dumps(NEARLY)[1:-1]),
-    Write("chat.stopStream", ALWAYS),
-    Write(UPDATE, ALWAYS, title="chat.update behind a stream", has_answer=True),
-    Write(UPDATE, COLUMNS, streams=False),
-    Write(POST, ("first", "second", "last"), streams=False, is_long=True),
-    Write("chat.postEphemeral", ALWAYS, is_whisper=True),
-    Write("files.completeUploadExternal", ALWAYS, has_file=True),
-)
-PACED = ("chat.appendStream", UPDATE)
-"""Methods that are called again while the model writes."""
+WRITES = {
+    "start of a stream": Write(START),
+    "text of a stream": Write("chat.appendStream"),
+    "end of a stream": Write("chat.stopStream"),
+    "edit behind a stream": Write(UPDATE, has_answer=True),
+    "edit without streams": Write(UPDATE, ("first", "last", "every"), streams=False),
+    "message": Write(POST, ("first", "last"), streams=False, is_long=True),
+    "private message": Write("chat.postEphemeral", is_whisper=True),
+    "file": Write("files.completeUploadExternal", has_file=True),
+}
 CODES = {
-    "chat.startStream": "team_not_found missing_scope is_archived a_code_nobody_listed",
+    START: "team_not_found missing_scope is_archived a_code_nobody_listed",
     "chat.appendStream": "channel_type_not_supported missing_scope message_not_found",
     "chat.stopStream": "http_404 unknown_method missing_scope message_not_found",
     UPDATE: "update_failed block_mismatch message_not_found edit_window_closed unknown_method",
@@ -264,10 +209,10 @@ def outcome(bot: Served, write: Write, thread: str) -> str:
 async def cell(bot: Served, script: Script, write: Write, code: str, column: str) -> str:
     """Return the outcome of one code at one call; `-` if no request made such a call."""
     for _ in range(3):
-        script.set(write.method, code, column, write.mark)
+        script.set(write.method, code, column)
         thread = await ask_and_wait(bot, write)
         refused = script.refused
-        script.set("", "", "", "")
+        script.set("", "", "")
         if refused:
             return outcome(bot, write, thread)
     return "-"
@@ -291,7 +236,6 @@ async def scripted_bot(write: Write, folder: Path) -> AsyncIterator[tuple[Served
         model,
         slack=slack,
         latency_s=0.02,
-        before_model=paced_model(script) if write.method in PACED else lambda app: app,
         change=UNLIMITED,
         roles={"parent": {"max_tokens": 20_000}},
         serve={"outage_give_up_s": 2.5},
@@ -300,7 +244,7 @@ async def scripted_bot(write: Write, folder: Path) -> AsyncIterator[tuple[Served
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 async def test_request_ends_in_an_answer_or_an_error_when_slack_refuses_a_write(
     write: Write, tmp_path: Path
 ) -> None:
@@ -328,11 +272,6 @@ def slack_without(*scopes: str) -> LocalSlack:
     """A workspace in which the app lacks these scopes."""
     limited = Identity(BOT_USER, BOT_ID, BOT_SCOPES - set(scopes))
     return LocalSlack(workspace(3), tokens={BOT_TOKEN: limited})
-
-
-def bare(text: str) -> str:
-    """A text as people see it, without the joiners that keep names in it from being mentions."""
-    return unescape(text).replace("\N{WORD JOINER}", "")
 
 
 @pytest.mark.parametrize(
@@ -384,12 +323,6 @@ def reader(body: Json) -> Answer:
 READING_MODEL = scripted_parent(brief_answer(2), say("Nothing was found."), children=reader)
 
 
-async def answer_text(bot: Served, text: str, channel: str = "") -> str:
-    """Return all text of the answer to a request."""
-    answer = await bot.answer(bot.ask(text, channel=channel), channel=channel)
-    return bare(f"{answer.text}\n{answer.blocks}")
-
-
 @pytest.mark.parametrize(
     ("scope", "reason"),
     [
@@ -402,5 +335,6 @@ async def test_missing_scope_for_reading_messages_or_memberships_is_named(
 ) -> None:
     """Without memberships the bot cannot know who may read a private channel."""
     async with serve(tmp_path, READING_MODEL, slack=slack_without(scope)) as bot:
-        text = await answer_text(bot, "What is open in #support-2?")
+        shown = await bot.answer(bot.ask("What is open in #support-2?"))
+        text = unescape(f"{shown.text}\n{shown.blocks}").replace("\N{WORD JOINER}", "")
         assert f"{reason}: the app lacks the scope {scope}. {ADD[:-1]}" in text
