@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from engine_kit import MUX, no_grants
@@ -31,10 +30,10 @@ from bot.local.workspace import (
 from bot.policy.directory import SlackDirectory
 from bot.slack.people import People
 from config.settings import load_settings
-from scopes.intent import EMPTY_INTENT, Intent, find_named
+from scopes.intent import EMPTY_INTENT, find_named
 from scopes.label import TRUSTED_LABEL, Label
 from scopes.members import Members
-from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, page
+from scopes.slack import OPEN_SEARCH, page
 from scopes.slack_client import SlackRefused, connect, open_session
 from scopes.slack_items import at_of
 from scopes.slack_reader import SlackConversation, SlackReader
@@ -131,18 +130,17 @@ class SlackCaller(Caller):
 @asynccontextmanager
 async def slack_caller(
     titles: dict[str, str] | None = None,
-    token: str = BOT_TOKEN,
     own: str = "xoxp-U0ANA",
     requester: str | None = None,
-    **options: Any,
+    channels: Sequence[Channel] = (SUPPORT, OTHER, SECRET),
 ) -> AsyncIterator[SlackCaller]:
     """Without a requester the operator calls."""
-    slack = LocalSlack(WORKSPACE, **options)
+    slack = LocalSlack(replace(WORKSPACE, channels=tuple(channels)))
     limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0})
     with MUX.served_app(slack.app) as served:
         url = served + API_PATH
         async with open_session(limits) as session:
-            web = connect(session, token, url, limits)
+            web = connect(session, BOT_TOKEN, url, limits)
             reader = SlackReader(web, timedelta(days=365), connect(session, own, url, limits))
             people, members = People(web), Members(web)
             directory = SlackDirectory(members, people, no_grants, BOT_USER, WORKSPACE.team.id)
@@ -166,27 +164,6 @@ async def test_channel_history_returns_only_messages_in_the_window() -> None:
             assert found.truncated == ""
 
 
-async def test_hidden_absent_and_ungranted_sources_get_the_same_error() -> None:
-    held = {**HELD, "C0NONE": "#none", "G0SECRET": "#board"}
-    channels = ("C0NONE", "G0SECRET", "C0OTHER", "#random", "C9")
-    messages = (f"C0OTHER/{ts(1)}", f"G0SECRET/{ts(1)}", f"C0SUPPORT/{ts(3)}")
-    threads = (*messages, "C0SUPPORT/x", f"C0SUPPORT/{ts(9)}", f"C0NONE/{ts(1)}")
-    async with slack_caller(held) as call:
-        for tool, argument, handles, more in (
-            ("read_channel_history", "channel", channels, {}),
-            ("search_messages", "channel", channels, {"query": "card"}),
-            ("read_thread", "thread", threads, {}),
-            ("get_permalink", "message", messages, {}),
-            ("list_slack_list_items", "list", ("F0NONE", "F9"), {}),
-        ):
-            errors = {
-                (await call.refusal_reason(tool, **{argument: each}, **more)).replace(each, "X")
-                for each in handles
-            }
-            assert len(errors) == 1
-            assert errors.pop().startswith("No ")
-
-
 async def test_thread_is_read_by_any_of_its_messages_up_to_the_window_end() -> None:
     async with slack_caller() as call:
         for day in (1, 1.1):
@@ -197,6 +174,8 @@ async def test_thread_is_read_by_any_of_its_messages_up_to_the_window_end() -> N
         assert link.note == found.items[0].link
         old = await call("read_thread", thread=f"C0SUPPORT/{ts(-1)}")
         assert old.items[0].notes == ("before window",)
+        late = f"C0SUPPORT/{ts(9)}"
+        assert (await call.refusal_reason("read_thread", thread=late)).startswith("No ")
 
 
 async def test_search_matches_all_words_in_granted_channels_only() -> None:
@@ -230,52 +209,15 @@ async def test_private_search_results_are_labelled_for_their_readers_only() -> N
 BOARD = frozenset({"U0LUIS", BOT_USER})
 
 
-def with_bot() -> Workspace:
-    """Return the workspace with the bot in the private channel."""
-    secret = replace(SECRET, members=tuple(sorted(BOARD)))
-    return replace(WORKSPACE, channels=(SUPPORT, OTHER, secret))
-
-
-@asynccontextmanager
-async def caller_for(
-    user: str, titles: dict[str, str], home: str = "", space: Workspace | None = None
-) -> AsyncIterator[SlackCaller]:
-    async with slack_caller(titles, requester=user) as call:
-        call.slack.state = LocalSlack(space or with_bot()).state
-        call.ctx = replace(call.ctx, intent=Intent(home=home))
-        yield call
-
-
-async def test_guest_lists_and_searches_only_their_own_channels() -> None:
-    guest = User("U0GUEST", "guest", "A Guest", is_restricted=True)
-    support = replace(SUPPORT, members=("U0GUEST", "U0ANA"))
-    channels = (support, OTHER, with_bot().channels[2])
-    space = replace(WORKSPACE, users=(*WORKSPACE.users, guest), channels=channels)
-    held = {OPEN_CHANNELS: "", "C0OTHER": "#random", "C0SUPPORT": "#support-es"}
-    async with caller_for("U0GUEST", held, "D0GUEST", space) as call:
-        assert ids(await call("list_channels")) == ["C0SUPPORT"]
-        found = await call("search_messages", query="card")
-        assert {i.id[:9] for i in found.items} == {"C0SUPPORT"}
-        assert found.note == "2 messages found (1 channels searched)."
-
-
-async def test_a_search_counts_only_what_its_requester_may_read() -> None:
-    held = {OPEN_SEARCH: "", "C0SUPPORT": "#support-es", "G0SECRET": "#board"}
-    async with caller_for("U0ANA", held) as call:
-        call.slack.state.members["G0SECRET"]["U0ANA"] = None  # as the user's token sees it
-        found = await call("search_messages", query="card")
-        assert found.note == "4 messages found (2 channels searched)."
-        assert found.label.readers == frozenset({"U0LUIS", BOT_USER, "U0ANA"})
-    async with caller_for("U0ANA", held) as call:
-        found = await call("search_messages", query="card")
-        assert found.note == "3 messages found (1 channels searched)."
-        assert found.label.readers == "workspace"
-
-
 async def test_results_from_a_private_channel_are_labelled_for_its_members_even_if_empty() -> None:
-    empty = replace(with_bot().channels[2], messages=())
-    space = replace(WORKSPACE, channels=(SUPPORT, OTHER, empty))
-    async with caller_for("U0LUIS", {"G0SECRET": "#board"}, "", space) as call:
+    held, board = {"G0SECRET": "#board"}, replace(SECRET, members=tuple(BOARD))
+    async with slack_caller(held, requester="U0LUIS", channels=(board,)) as call:
+        found = await call("get_permalink", message=f"G0SECRET/{ts(1)}")
+        assert found.label.readers == BOARD
+        found = await call("read_thread", thread=f"G0SECRET/{ts(1)}")
+        assert found.label.readers == BOARD
+    empty = replace(board, messages=())
+    async with slack_caller(held, requester="U0LUIS", channels=(empty,)) as call:
         for name, arguments in (
             ("read_channel_history", {"channel": "#board"}),
             ("search_messages", {"query": "card"}),
@@ -284,11 +226,6 @@ async def test_results_from_a_private_channel_are_labelled_for_its_members_even_
             assert found.items == ()
             assert found.label.readers == BOARD
             assert found.label.sources == frozenset({"G0SECRET"})
-    async with caller_for("U0LUIS", {"G0SECRET": "#board"}) as call:
-        found = await call("get_permalink", message=f"G0SECRET/{ts(1)}")
-        assert found.label.readers == BOARD
-        found = await call("read_thread", thread=f"G0SECRET/{ts(1)}")
-        assert found.label.readers == BOARD
 
 
 async def test_writes_by_the_command_line_operator_are_denied() -> None:
@@ -300,9 +237,6 @@ async def test_writes_by_the_command_line_operator_are_denied() -> None:
             assert "the command line writes nowhere" in await call.refusal_reason(name, **arguments)
         assert [d.verdict for d in call.decisions] == ["deny", "deny"]
         assert not call.slack.effects
-        assert "colour: is not an argument" in await call.refusal_reason(
-            "list_channels", colour="red"
-        )
 
 
 LINES = st.lists(
@@ -373,10 +307,7 @@ CHANNELS = [("C0SUPPORT0", "support-es"), ("C0RANDOM00", "Zufall-ä"), ("G0SECRE
             "https://acme.slack.com/archives/C0SUPPORT0/p1741564800000001",
             ["C0SUPPORT0", "C0SUPPORT0/1741564800.000001"],
         ),
-        ("https://acme.slack.com/archives/C0NOTHERE0/p1741564800000001", []),
         ("see a&#support-es or x#support-es or #9", []),
-        ("#nothing here", []),
-        ("", []),
     ],
 )
 def test_channels_named_in_a_request_are_found(request_text: str, named: list[str]) -> None:
