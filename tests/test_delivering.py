@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -304,7 +303,6 @@ async def post_office(
     tmp_path: Path, spec: Schedule, origin: Literal["config", "chat"] = "config", **more: Any
 ) -> AsyncIterator[tuple[ScheduledBot, LocalGoogle]]:
     """A bot with the schedule `markets`, whose owner has connected a mailbox."""
-    await asyncio.to_thread(tmp_path.mkdir, exist_ok=True)
     more = {"responder": offline, "more": impatient, "slack": LocalSlack(space()), **more}
     async with with_mail(tmp_path, *letters(1), **more) as (bot, google):
         s = ScheduledBot(bot)
@@ -354,27 +352,29 @@ async def test_report_mail_is_sent_once_if_gmail_fails_or_its_response_is_lost(
         assert len(sent_mails(google)) == 1
 
 
-async def test_only_reports_of_public_channels_are_mailed_to_non_owners(tmp_path: Path) -> None:
-    spec = sweep(to=OTHER, channels=("support-*", "board"))
-    async with post_office(tmp_path, spec) as (s, google):
-        delivery = await s.wait_for_tries(await s.fire("markets"))
-        assert "mailed only to its owner" in delivery.why
-        await until(lambda: sum(FAILED in each for each in s.private_texts()) == 1)
-        assert sent_mails(google) == []
-    async with post_office(tmp_path / "public", sweep(to=OTHER)) as (s, google):
-        await s.wait_for_delivery(await s.fire("markets"))
-        assert [mail["To"] for mail in sent_mails(google)] == [OTHER]
+PRIVATE = {"channels": ("support-*", "board")}
 
 
-async def test_schedule_from_chat_mails_others_only_for_an_administrator(tmp_path: Path) -> None:
-    async with post_office(tmp_path, sweep(to=OTHER), "chat") as (s, google):
+@pytest.mark.parametrize(
+    ("fields", "origin", "change", "why"),
+    [
+        pytest.param(PRIVATE, "config", impatient, "mailed only to its owner", id="private"),
+        pytest.param({}, "config", impatient, "", id="public"),
+        pytest.param({}, "chat", impatient, "only where an administrator", id="from chat"),
+        pytest.param({}, "chat", own_admin, "", id="from chat by an administrator"),
+    ],
+)
+async def test_report_is_mailed_to_others_only_if_public_and_allowed_by_an_administrator(
+    tmp_path: Path,
+    fields: Json,
+    origin: Literal["config", "chat"],
+    change: Callable[[Settings], Settings],
+    why: str,
+) -> None:
+    async with post_office(tmp_path, sweep(to=OTHER, **fields), origin, more=change) as (s, google):
         delivery = await s.wait_for_tries(await s.fire("markets"))
-        assert "only where an administrator" in delivery.why
-        assert sent_mails(google) == []
-    other = tmp_path / "admin"
-    async with post_office(other, sweep(to=OTHER), "chat", more=own_admin) as (s, google):
-        await s.wait_for_delivery(await s.fire("markets"))
-        assert len(sent_mails(google)) == 1
+        assert why in delivery.why
+        assert [mail["To"] for mail in sent_mails(google)] == ([] if why else [OTHER])
 
 
 HOSTILE = '<img src="https://evil.example/x.png"><script>x</script> & "quoted" [x](javascript:a)'

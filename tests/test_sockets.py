@@ -155,19 +155,3 @@ async def test_received_event_is_acknowledged_before_the_close() -> None:
         await until(lambda: bool(receiver.payloads))
         receiver.sockets.close()
         await until(lambda: bool(receiver.slack.deliveries[-1].acked_at))
-
-
-async def test_configured_number_of_sockets_is_restored_after_many_drops(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with connected_receiver() as receiver:
-        for number in range(20):
-            await until(lambda: receiver.sockets.alive and receiver.slack.sockets.count >= 1)
-            receiver.slack.sockets.drop("abort" if number % 3 else "refresh_requested", number % 2)
-            await asyncio.sleep(0.02)
-        await until(lambda: receiver.sockets.alive == 2)
-        await until(lambda: receiver.slack.sockets.count == 2)
-        # one gap at the first connect, and one for each replacement
-        await until(lambda: len(receiver.gaps) == len(end_reasons(caplog)) + 1)
-    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
