@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Sent
 
 from bot.local.slack.state import BOT_USER
-from bot.local.workspace import Channel, File, Message, User, Workspace
+from bot.local.workspace import Channel, Message, User, Workspace
 from bot.slack.client import (
     ChannelClosed,
     OutcomeUnknown,
@@ -378,18 +378,6 @@ async def test_rate_limit_delays_all_calls_of_its_method() -> None:
         assert calls == {(POST, "ratelimited"): 1, (POST, "ok"): 5}
 
 
-async def test_post_to_unreachable_slack_is_retried_and_then_fails() -> None:
-    settings = load_settings(env={}).slack
-    async with aiohttp.ClientSession() as session:
-        web = AsyncWebClient(token="x", base_url="http://127.0.0.1:9/api/", session=session)
-        writer = MessageWriter(web, settings, times=WriteTimes(backoff_s=0.001))
-        calls: Counter[tuple[str, str]] = Counter()
-        writer.count_calls(lambda *call: calls.update([call]))
-        with pytest.raises(WriteFailed, match=r"chat\.postMessage failed: no_connection"):
-            await writer.post(Mark("k1"), CHANNEL, ROOT, MessagePart("x"))
-        assert calls[POST, "unsent"] == settings.retry_attempts + 1
-
-
 async def test_no_write_takes_longer_than_its_deadline() -> None:
     async with reply_thread() as t:
         t.slack.faults += [Fault(POST, "slow", 600)]
@@ -424,45 +412,15 @@ async def test_malformed_slack_response_leaves_the_outcome_unknown(body: str) ->
                 await writer.post(Mark("k1"), CHANNEL, ROOT, MessagePart("x"))
 
 
-NAME, CONTENT = "findings.csv", b"claim,owner\nlate,nobody\n"
-ASK, DONE = "files.getUploadURLExternal", "files.completeUploadExternal"
-
-
-def files(slack: LocalSlack) -> list[File]:
-    return [file for each in slack.visible(CHANNEL, ROOT) for file in each.files]
-
-
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [(ASK, "500"), ("upload", "drop"), (DONE, "lost"), (DONE, "500")],
-)
-async def test_failed_file_upload_neither_loses_nor_duplicates_the_file(
-    method: str, kind: str
-) -> None:
-    async with reply_thread() as t:
-        t.slack.faults.append(Fault(method, kind, 1.0))
-        uploads = t.writer.uploads
-
-        async def twice(write: Callable[[], Awaitable[str]]) -> str:
-            try:
-                return await write()
-            except WriteFailed:
-                return await write()  # as the next try of a delivery does
-
-        id = await twice(lambda: uploads.hand_over(NAME, CONTENT))
-        await twice(lambda: uploads.show(CHANNEL, ROOT, id, NAME))
-        assert [each.name for each in files(t.slack)] == [NAME]
-
-
 async def test_accepted_file_that_is_not_shown_is_looked_up_and_then_fails() -> None:
     async with reply_thread() as t:
-        uploads = t.writer.uploads
-        id = await uploads.hand_over(NAME, CONTENT)
+        uploads, name = t.writer.uploads, "findings.csv"
+        id = await uploads.hand_over(name, b"claim,owner\nlate,nobody\n")
         t.slack.unshared = 1
         with pytest.raises(OutcomeUnknown, match="not_shown"):
-            await uploads.show(CHANNEL, ROOT, id, NAME)
+            await uploads.show(CHANNEL, ROOT, id, name)
         looks = t.slack.calls["conversations.replies"]
         with pytest.raises(WriteFailed, match="file_not_found"):
-            await uploads.show(CHANNEL, ROOT, id, NAME)
+            await uploads.show(CHANNEL, ROOT, id, name)
         assert t.slack.calls["conversations.replies"] > looks + 1
-        assert files(t.slack) == []
+        assert [each.files for each in t.answers()] == []
