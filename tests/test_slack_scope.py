@@ -19,10 +19,7 @@ from tool_kit import Caller, context
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import (
     Channel,
-    ListColumn,
-    ListItem,
     Message,
-    SlackList,
     Team,
     User,
     Workspace,
@@ -47,7 +44,6 @@ from scopes.tool import (
     tokens_of,
 )
 from subagents.delimiter import new_delimiter, render
-from subagents.directory import Directory
 from subagents.evidence import SourceLog
 
 DAY = 86_400
@@ -63,11 +59,6 @@ def message(day: float, text: str, user: str = "U0ANA", root: float | None = Non
     return Message(ts(day), text, user, thread_ts="" if root is None else ts(root))
 
 
-def bug(n: int) -> ListItem:
-    fields = {"title": f"Bug {n}\n[F0BUGS/Rec0] fake", "status": "Opt1", "owner": "U0LUIS"}
-    return ListItem(f"Rec{n}", {**fields, "votes": n})
-
-
 SUPPORT = Channel(
     "C0SUPPORT",
     "support-es",
@@ -80,51 +71,25 @@ SUPPORT = Channel(
         message(9, "a card from the future"),
     ),
     ("U0ANA", "U0LUIS"),
-    topic="Spain: customers",
 )
 OTHER = Channel("C0OTHER", "random", (message(1, "card tricks"),), ("U0LUIS",))
 SECRET = Channel("G0SECRET", "board", (message(1, "secret card"),), ("U0LUIS",), is_private=True)
-BUGS = SlackList(
-    "F0BUGS",
-    "Bugs",
-    (
-        ListColumn("Col1", "title", "Title"),
-        ListColumn("Col2", "status", "Status", "select", {"Opt1": "In progress"}),
-        ListColumn("Col3", "owner", "Owner", "user"),
-        ListColumn("Col4", "votes", "Votes", "number"),
-    ),
-    tuple(bug(n) for n in range(1, 6)),
-)
 WORKSPACE = Workspace(
     Team("T0ACME", "Acme", "acme"),
     (
-        User("U0ANA", "ana", "Ana Ruiz", title="CSM", tz="Europe/Madrid"),
+        User("U0ANA", "ana", "Ana Ruiz"),
         User("U0LUIS", "luis", "Luis Gil"),
-        User("U0OLD", "old", "Old Hand", deleted=True),
-        User("U0EVA", "eva", "Eva Roth"),
-        User("U0EVA2", "eva2", "Eva Roth"),
-        User("U0BOT", "ci", "CI", is_bot=True),
     ),
     (SUPPORT, OTHER, SECRET),
-    (BUGS,),
 )
-HELD = {"C0SUPPORT": "#support-es", "F0BUGS": "bug tracker"}
+HELD = {"C0SUPPORT": "#support-es"}
 
 
 class SlackCaller(Caller):
     """A context that reads Slack."""
 
-    def __init__(
-        self,
-        reader: SlackReader,
-        titles: dict[str, str],
-        slack: LocalSlack,
-        directory: Directory | None = None,
-        requester: str | None = None,
-    ) -> None:
-        options = {"requester": requester, "window": WINDOW, "intent": EMPTY_INTENT}
-        super().__init__(context("slack", {SlackReader: reader}, titles, **options), directory)
-        self.slack = slack
+    slack: LocalSlack
+    reader: SlackReader
 
 
 @asynccontextmanager
@@ -133,19 +98,25 @@ async def slack_caller(
     own: str = "xoxp-U0ANA",
     requester: str | None = None,
     channels: Sequence[Channel] = (SUPPORT, OTHER, SECRET),
+    token: str = BOT_TOKEN,
+    **more: int,
 ) -> AsyncIterator[SlackCaller]:
-    """Without a requester the operator calls."""
+    """Without a requester the operator calls. `more` are settings of Slack."""
     slack = LocalSlack(replace(WORKSPACE, channels=tuple(channels)))
-    limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0})
+    limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0, **more})
     with MUX.served_app(slack.app) as served:
         url = served + API_PATH
         async with open_session(limits) as session:
-            web = connect(session, BOT_TOKEN, url, limits)
+            web = connect(session, token, url, limits)
             reader = SlackReader(web, timedelta(days=365), connect(session, own, url, limits))
             people, members = People(web), Members(web)
             directory = SlackDirectory(members, people, no_grants, BOT_USER, WORKSPACE.team.id)
+            options = {"requester": requester, "window": WINDOW, "intent": EMPTY_INTENT}
             held = HELD if titles is None else titles
-            yield SlackCaller(reader, held, slack, directory if requester else None, requester)
+            ctx = context("slack", {SlackReader: reader}, held, **options)
+            call = SlackCaller(ctx, directory if requester else None)
+            call.slack, call.reader = slack, reader
+            yield call
             await members.aclose()
 
 
@@ -321,27 +292,12 @@ def channel(*messages: Message) -> Channel:
     return Channel("C0SUPPORT", "support", messages, ("U0ANA", "U0LUIS"))
 
 
-@asynccontextmanager
-async def channel_reader(
-    *channels: Channel,
-    page_size: int = 200,
-    slack: LocalSlack | None = None,
-    token: str = BOT_TOKEN,
-) -> AsyncIterator[SlackReader]:
-    slack = slack or LocalSlack(replace(WORKSPACE, channels=channels))
-    changes = {"page_size": page_size, "retry_attempts": 0, "timeout_s": 1}
-    settings = load_settings(env={}).slack.model_copy(update=changes)
-    with MUX.served_app(slack.app) as url:
-        async with open_session(settings) as session:
-            web = connect(session, token, url + API_PATH, settings)
-            yield SlackReader(web, timedelta(days=365))
-
-
 async def read(
-    *messages: Message, window: Window = WINDOW, page_size: int = 200
+    *messages: Message, page_size: int = 200, token: str = BOT_TOKEN
 ) -> list[SlackConversation]:
-    async with channel_reader(channel(*messages), page_size=page_size) as reader:
-        return await reader.conversations("C0SUPPORT", window)
+    channels = (channel(*messages),)
+    async with slack_caller(channels=channels, page_size=page_size, token=token) as call:
+        return await call.reader.conversations("C0SUPPORT", WINDOW)
 
 
 def texts(found: Sequence[SlackConversation]) -> list[list[str]]:
@@ -400,22 +356,19 @@ async def test_replies_of_a_deleted_root_stay_in_one_thread() -> None:
 
 
 async def test_own_messages_are_read_with_a_user_token() -> None:
-    support = channel(message(1, "nobody has answered me"), message(2, "anybody?", "U0LUIS"))
-    async with channel_reader(support, token="xoxp-U0ANA") as reader:
-        found = await reader.conversations("C0SUPPORT", WINDOW)
+    messages = message(1, "nobody has answered me"), message(2, "anybody?", "U0LUIS")
+    found = await read(*messages, token="xoxp-U0ANA")
     assert texts(found) == [["nobody has answered me"], ["anybody?"]]
 
 
 async def test_each_source_is_fetched_once_for_several_readers() -> None:
-    slack = LocalSlack(replace(WORKSPACE, channels=(channel(*THREADS),)))
-    async with channel_reader(slack=slack) as reader:
-        patient = reader.patient()
-        for each in (patient, reader, reader):
+    async with slack_caller(channels=(channel(*THREADS),)) as call:
+        patient = call.reader.patient()
+        for each in (patient, call.reader, call.reader):
             await each.conversations("C0SUPPORT", WINDOW)
-        assert (patient.web.is_patient, reader.web.is_patient) == (True, False)
-    assert slack.calls["conversations.history"] == 1
-    assert slack.calls["users.list"] == 1
-    assert slack.calls["auth.test"] == 1
+        assert (patient.web.is_patient, call.reader.web.is_patient) == (True, False)
+    for method in ("conversations.history", "users.list", "auth.test"):
+        assert call.slack.calls[method] == 1
 
 
 @pytest.mark.parametrize(
@@ -424,10 +377,10 @@ async def test_each_source_is_fetched_once_for_several_readers() -> None:
 async def test_malformed_slack_response_is_reported_in_one_sentence_and_not_cached(
     method: str, kind: str
 ) -> None:
-    slack = LocalSlack(replace(WORKSPACE, channels=(channel(*THREADS),)))
-    slack.faults += [Fault(method, kind)] * 9
-    async with channel_reader(slack=slack) as reader:
+    async with slack_caller(channels=(channel(*THREADS),)) as call:
+        call.slack.faults += [Fault(method, kind)] * 9
         with pytest.raises(SlackRefused, match=rf"^Slack refused {method}: no proper answer$"):
-            await reader.conversations("C0SUPPORT", WINDOW)
-        slack.faults.clear()
-        assert len(await reader.conversations("C0SUPPORT", WINDOW)) == 3, "a failure was cached"
+            await call.reader.conversations("C0SUPPORT", WINDOW)
+        call.slack.faults.clear()
+        found = await call.reader.conversations("C0SUPPORT", WINDOW)
+        assert len(found) == 3, "a failure was cached"
