@@ -13,6 +13,8 @@ from typing import Any
 import pg_kit
 import pytest
 from engine_kit import say, scripted_parent, until, workspace
+from hypothesis import given
+from hypothesis import strategies as st
 from serve_kit import ASKER, Served, mention, request_in, serve, with_sections
 
 from bot.listeners.events import parse_event
@@ -113,7 +115,6 @@ ENVELOPES: tuple[Json, ...] = (
 SILENT: dict[str, Json] = {
     "no mention": {"text": "hello"},
     "no text": {"text": None},
-    "a list as text": {"text": [AT]},
     "the name only": {"text": "@assistant hi"},
     "an escaped mention": {"text": f"&lt;@{BOT_USER}&gt; hi"},
     "of a bot": {"bot_id": "B0OTHER"},
@@ -126,13 +127,7 @@ SILENT: dict[str, Json] = {
     "edited": {"edited": {"user": ASKER, "ts": OLD}},
     "hidden": {"hidden": True},
     "a join": {"subtype": "channel_join"},
-    "no channel": {"channel": None},
-    "a channel that is a map": {"channel": {"id": "C0"}},
-    "a channel with a new line": {"channel": "C0SUPPORT\n"},
-    "no ts": {"ts": None},
-    "a ts that is a number": {"ts": 1741564800.0001},
     "a mention of a bot": {"type": "app_mention", "bot_id": "B0OTHER"},
-    "no type": {"type": None},
 }
 
 SILENT_DIRECT: dict[str, Json] = {
@@ -146,53 +141,31 @@ SILENT_DIRECT: dict[str, Json] = {
 
 
 def other_events(channel: str, ts: str) -> Iterator[Any]:
-    message = {"ts": ts, "user": ASKER, "text": AT}
-    yield from (None, 5, "event", [], [message], {}, {"type": {"a": 1}})
-    for kind in "reaction_added channel_deleted file_deleted user_change invented_in_2031".split():
-        yield {"type": kind, "user": ASKER, "channel": channel, "ts": ts, "item": message}
+    yield from (None, {})
+    for kind in ("reaction_added", "channel_deleted", "invented_in_2031"):
+        item = {"ts": ts, "user": ASKER, "text": AT}
+        yield {"type": kind, "user": ASKER, "channel": channel, "ts": ts, "item": item}
     for kind in ("app_home_opened", "app_context_changed", "agent_session_stopped"):
         yield {"type": kind}
-        yield {"type": kind, "user": [5], "tab": ["home"], "channel": {}, "context": 5}
         yield {"type": kind, "user": "U0NOBODY", "tab": "home", "channel": "D0NOT"}
         yield {"type": kind, "user": ASKER, "channel": "D0NOT", "thread_ts": OLD, "context": {}}
-    yield {"type": "app_home_opened", "user": ASKER, "tab": "home", "view": [], "channel": "D0\0"}
     edit = {"type": "message", "channel": channel, "ts": OLD}
-    inners: list[Any] = [None, 5, [], {}, {"ts": 5}, {"ts": OLD, "text": 5, "edited": {}}]
-    for inner in inners:
-        yield {**edit, "subtype": "message_changed", "message": inner, "previous_message": inner}
     edited = {"ts": OLD, "user": ASKER, "text": f"{AT}\0{LONE}", "edited": {"user": ASKER}}
     yield {**edit, "subtype": "message_changed", "message": edited}
-    yield {**edit, "subtype": "message_changed", "message": None, "previous_message": ["x"]}
-    yield {**edit, "subtype": "message_deleted", "deleted_ts": 5}
     yield {**edit, "subtype": "message_deleted", "deleted_ts": OLD, "previous_message": "x"}
-    yield {"type": "app_rate_limited", "minute_rate_limited": "soon"}
 
 
 def payloads(channel: str, mention: Json) -> Iterator[tuple[str, Json]]:
     """Envelopes of other kinds; the mention is in those of no known type."""
     for kind in (None, "unheard_of", ["event_callback"]):
         yield "events_api", {"type": kind, "event": mention}
-    for kind in "view_submission view_closed shortcut message_action invented_in_2031".split():
-        yield "interactive", {"type": kind, "view": 5, "user": {"id": ASKER}, "actions": [{}]}
     click = {"type": "block_actions", "user": {"id": ASKER}, "channel": {"id": channel}}
-    many: list[Any] = [None, {}, [], [None], [{}], [{"action_id": 5}], [{"action_id": "x" * 9_999}]]
-    for actions in many:
-        yield "interactive", {**click, "actions": actions}
     key = f"T0ACME/{channel}/{OLD}"
-    values = (None, ["good"], "good:", "good:T0ACME/C0", f"great:{key}", f"good:{key}; drop table")
-    for value in (*values, f"good:T0ACME/{channel}\0/x"):
+    for value in (None, "good:", f"great:{key}", f"good:{key}; drop table", f"good:{key}\0/x"):
         yield "interactive", {**click, "actions": [{"action_id": FEEDBACK, "value": value}]}
-    good = [{"action_id": FEEDBACK, "value": f"good:{key}"}]
-    for user in (None, ASKER, {"id": 5}):
-        yield "interactive", {**click, "actions": good, "user": user}
-    yield "interactive", {}
     yield "interactive", {"payload": "{", "type": "url_verification_v2"}
     for text in ("", "dance", "pause\0", LONE, "x" * 100_000, "pause now"):
         yield "slash_commands", {"command": "/assistant", "text": text, "user_id": ASKER}
-    yield "slash_commands", {"command": "/assistant"}
-    yield "slash_commands", {"command": 5, "text": 5, "user_id": 5}
-    yield "events_api", {"type": 5, "event": 5, "authorizations": 5}
-    yield "events_api", {}
     yield "hello_again", {"type": "invented_in_2031"}
 
 
@@ -375,6 +348,23 @@ async def test_duplicate_events_of_different_shapes_create_one_request(
 
 
 # ---- parsing
+
+KINDS = """message app_mention reaction_added agent_session_stopped app_home_opened
+    app_context_changed channel_deleted""".split()
+FIELDS = """type subtype channel user ts thread_ts text bot_id edited message previous_message
+    deleted_ts tab view context item reaction files actions user_id""".split()
+VALUES = (None, 5, [], {}, "x", ["x"], [{}], {"ts": 5}, ASKER, OLD, "C0HERE", "C0\n", f"{AT}\0")
+
+
+@given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(VALUES)))
+def test_payloads_of_any_shape_are_parsed_without_an_error(kind: str, fields: Json) -> None:
+    """The odd fields replace those of a mention."""
+    plain = {"channel": "C0HERE", "user": ASKER, "ts": OLD, "text": AT}
+    event = {"type": kind, **plain, **fields}
+    found = parse_event({"type": "event_callback", "team_id": "T0ACME", "event": event}, BOT)
+    assert not isinstance(found, IncomingMessage) or found.key == f"T0ACME/C0HERE/{OLD}"
+    for body in ({"type": "block_actions"}, {"type": "view_submission"}, {"command": "/assistant"}):
+        parse_event({**fields, **body}, BOT)
 
 
 @pytest.mark.parametrize(
