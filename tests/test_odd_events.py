@@ -13,7 +13,7 @@ from typing import Any
 import pg_kit
 import pytest
 from engine_kit import say, scripted_parent, until, workspace
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from serve_kit import ASKER, Served, mention, request_in, serve, with_sections
 
@@ -353,9 +353,10 @@ KINDS = """message app_mention reaction_added agent_session_stopped app_home_ope
     app_context_changed channel_deleted""".split()
 FIELDS = """type subtype channel user ts thread_ts text bot_id edited message previous_message
     deleted_ts tab view context item reaction files actions user_id""".split()
-VALUES = (None, 5, [], {}, "x", ["x"], [{}], {"ts": 5}, ASKER, OLD, "C0HERE", "C0\n", f"{AT}\0")
+VALUES = (None, 5, [], {}, "x", ["x"], [{}], {"ts": 5}, ASKER, OLD, "C0HERE", f"{AT}\0")
 
 
+@example("app_mention", {"channel": "C0HERE\n"})
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(VALUES)))
 def test_payloads_of_any_shape_are_parsed_without_an_error(kind: str, fields: Json) -> None:
     """The odd fields replace those of a mention."""
