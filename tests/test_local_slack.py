@@ -33,7 +33,6 @@ ROOT = "1740000000.000100"
 ALONE = "1740000100.000100"
 BROADCAST = "1740000300.000100"
 LATE = "1740900000.000100"
-GONE = "1739990000.000100"
 NOTES = File("F0NOTES", "notas de José.txt", mimetype="text/plain", content=b"caf\xc3\xa9")
 SECRET = File("F0SECRET", "plan.txt", content=b"secret")
 LOST = File("F0LOST", "lost.txt", mode="tombstone")
@@ -56,11 +55,8 @@ OPS = Channel(
         Message(
             "1740000350.000100", "Build 17", bot_id="B0CI", username="ci", subtype="bot_message"
         ),
-        Message("1739990500.000100", "And this?", "U0ANA", thread_ts=GONE),
     ),
     members=("U0ANA", "U0LUIS"),
-    topic="Operations",
-    creator="U0LUIS",
 )
 SECRETS = Message(ROOT, "a secret card", "U0LUIS", files=(SECRET,))
 BUGS = SlackList(
@@ -74,7 +70,6 @@ BUGS = SlackList(
     (
         ListItem("Rec1", {"title": "Card refused", "status": "OptOpen"}),
         ListItem("Rec2", {"title": "Slow login", "votes": 4}),
-        ListItem("Rec3", {"title": "Old one"}, archived=True),
     ),
 )
 WORKSPACE = Workspace(
