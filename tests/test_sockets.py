@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from engine_kit import scripted_parent, until, workspace
-from serve_kit import Served, echo, serve, with_sections
+from serve_kit import ASKER, Served, echo, mention, serve, with_sections
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
 
@@ -76,12 +76,15 @@ async def test_expiring_socket_stays_open_until_its_replacement_is_connected(
         assert lowest == 2
 
 
-async def test_malformed_connection_response_is_retried(
+async def test_first_connection_is_retried_and_finds_what_was_lost_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    slack = LocalSlack(workspace(1))
+    slack = LocalSlack(workspace(1), retries_s=())
+    channel = next(iter(slack.state.channels))
+    thread = slack.people.say(ASKER, channel, mention("Anybody there?"))
+    await until(lambda: all(d.reason for d in slack.deliveries))
     slack.faults.append(Fault("apps.connections.open", "malformed"))
     async with serve(tmp_path, scripted_parent(echo), slack=slack) as bot:
-        await bot.answer(bot.ask("Hello?"))
+        await bot.answer(thread)
     assert slack.faults == []
     assert [r for r in caplog.records if r.message.startswith("no socket to Slack")]
