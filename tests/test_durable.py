@@ -203,23 +203,6 @@ async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
         await until(lambda: bots.bots[-1].at_work() == 0)
 
 
-async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
-    with fleet(tmp_path, lambda body: say("Fine.")) as bots:
-        (first,) = await bots.start_bots()
-        second = bots.start()
-        code = await asyncio.to_thread(second.process.wait)
-        lines = second.log.read_text("utf-8").splitlines()
-
-        assert code == 2
-        assert [line for line in lines if "Traceback" in line] == []
-        assert f"(pid {first.process.pid})" in lines[-1]
-        assert lines[-1].startswith("error: Another `assistant serve`")
-        assert "DATABASE_URL" in lines[-1]
-        assert first.unready() == ""
-        first.kill()
-        await bots.start_bots()  # a lock dies with its process
-
-
 async def test_bot_exits_when_postgres_connections_drop_and_the_next_one_answers(
     postgres: StorePlace, tmp_path: Path
 ) -> None:
