@@ -213,8 +213,8 @@ async def test_sources_for_full_members_are_kept_from_guests_and_other_companies
         for destination in ("CTEAM", "CGEN", "notes:team", LUIS):
             assert await at.list_obstacles(destination, source, readers=WORKSPACE) == []
         for who, why in ((EXTERNAL, COMPANIES), (GUEST, GUESTS), ("DGUEST", GUESTS)):
-            (found,) = await at.facts(who, source, readers=WORKSPACE)
-            assert found[1:] == (why, False)
+            (of_one,) = await at.facts(who, source, readers=WORKSPACE)
+            assert of_one[1:] == (why, False)
     for source in ("mcp:clock", "CGEN", "web:a.example"):
         assert await at.list_obstacles("CSHARED", source, readers=WORKSPACE) == []
     at.put("CGEN", ANA, GUEST, is_private=False)

@@ -353,7 +353,7 @@ KINDS = """message app_mention reaction_added agent_session_stopped app_home_ope
     app_context_changed channel_deleted""".split()
 FIELDS = """type subtype channel user ts thread_ts text bot_id edited message previous_message
     deleted_ts tab view context item reaction files actions user_id""".split()
-VALUES = (None, 5, [], {}, "x", ["x"], [{}], {"ts": 5}, ASKER, OLD, "C0HERE", f"{AT}\0")
+VALUES: list[Any] = [None, 5, [], {}, "x", ["x"], [{}], {"ts": 5}, ASKER, OLD, "C0HERE", f"{AT}\0"]
 
 
 @example("app_mention", {"channel": "C0HERE\n"})
