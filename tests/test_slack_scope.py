@@ -177,6 +177,13 @@ async def test_private_search_results_are_labelled_for_their_readers_only() -> N
         assert found.items[0].label.readers == frozenset({"U0LUIS"})
 
 
+async def test_search_neither_returns_nor_counts_what_its_requester_may_not_read() -> None:
+    async with slack_caller({OPEN_SEARCH: ""}, own="xoxp-U0LUIS", requester="U0ANA") as call:
+        found = await call("search_messages", query="card")
+        assert {each.id.partition("/")[0] for each in found.items} == {"C0SUPPORT", "C0OTHER"}
+        assert found.note.startswith("3 messages found"), "the hidden one is not counted"
+
+
 BOARD = frozenset({"U0LUIS", BOT_USER})
 
 
