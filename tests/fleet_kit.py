@@ -22,7 +22,6 @@ from serve_kit import CENTURY_DAYS, Room, free_port
 from standins.model import ModelServer, Responder
 from standins.model_faults import Faults
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
-from standins.slack_faults import StreamsRefused
 from standins.slack_shown import Shown
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -200,13 +199,9 @@ def fleet(
     space: Workspace | None = None,
     latency_s: float = 0.0,
     faults: Faults | None = None,
-    streams_refused: StreamsRefused | None = None,
     **sections: dict[str, Any],
 ) -> Iterator[Fleet]:
-    """No process yet: `start_bots` starts them. `sections` of assistant.yaml override short waits.
-
-    `streams_refused` makes it a Slack without streams.
-    """
+    """No process yet: `start_bots` starts them. `sections` override the short waits here."""
     defaults: dict[str, dict[str, Any]] = {
         "slack": {"mode": mode, "timeout_s": 5, "backfill_hours": 1},
         "reply": {"since_days": CENTURY_DAYS, "update_s": 0.2},
@@ -226,7 +221,6 @@ def fleet(
             space or workspace(6),
             retries_s=(0.0, 0.5, 2.0, 4.0, 8.0),
             request_url=front.url + EVENTS if mode == "http" else None,
-            streams_refused=streams_refused,
         )
         at = stack.enter_context(LocalServer(slack.app, "slack"))
         api = stack.enter_context(LocalServer(model_server.app, "model"))

@@ -35,7 +35,6 @@ from standins.model_faults import Faults
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from standins.slack_delivery import ACK_S
 from standins.slack_shown import Shown
-from starlette.types import ASGIApp
 from timing import WAIT_S
 
 from bot.approvals import service
@@ -263,15 +262,13 @@ async def serve(
     faults: Faults | None = None,
     latency_s: float = 0.0,
     ack_s: float = ACK_S,
-    before_model: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     change: Callable[[Settings], Settings] = lambda settings: settings,
     policy_path: Path | None = None,
     **sections: Any,
 ) -> AsyncIterator[Served]:
     """Run the bot, connected and ready; by default its parent asks one subagent and then answers.
 
-    `ack_s` is how long the local Slack waits for an acknowledgement. `before_model` puts something
-    between the bot and the model.
+    `ack_s` is how long the local Slack waits for an acknowledgement.
     """
     port = port or (free_port() if mode == "http" else 0)
     slack = slack or LocalSlack(
@@ -285,10 +282,9 @@ async def serve(
     server = ModelServer(
         recording_model(responder, script), faults=faults, latency_s=latency_s, record=True
     )
-    listening = before_model(server.app)
     with (
         LocalServer(slack.app, "slack") as at,
-        LocalServer(listening, "model") as model_server,
+        LocalServer(server.app, "model") as model_server,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(service, "PERSON_S", 30.0)  # two seconds pass on a busy machine

@@ -14,7 +14,7 @@ import aiohttp
 import yaml
 from engine_kit import until, workspace
 from fleet_kit import clean_environment
-from serve_kit import CENTURY_DAYS, Room, echo, events_url, free_port, serve_settings
+from serve_kit import Room, echo, events_url, free_port, serve_settings
 from standins.model import ModelServer, Responder
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
 from standins.slack_scopes import Identity
@@ -44,10 +44,6 @@ class Place(Room):
         await until(lambda: self.finished_messages(thread), WAIT_S)
         (only,) = self.finished_messages(thread)
         return only
-
-    async def wait_for_reply(self, thread: str, text: str) -> None:
-        """Wait until a reply contains this; it may be written piece by piece."""
-        await until(lambda: any(text in m.text for m in self.replies(thread)), WAIT_S)
 
     def texts(self) -> str:
         """Return everything written here: messages, whispers, modals and Home pages."""
@@ -102,51 +98,47 @@ def two_slacks(
     folder: Path,
     responder: Responder = echo,
     *,
-    url: str | None = None,
     teams: Mapping[str, Mapping[str, Any]] | None = None,
-    front: str = "",
-    latency_s: float = 0.0,
     mode: str = "http",
     company: str = "",
     **sections: Any,
 ) -> Iterator[TwoWorkspaces]:
-    """Without a serving process. `teams` are the settings of each; `front` gets the events.
+    """Without a serving process. `teams` are the settings of each.
 
     In `mode` "socket" the events of both come through the sockets of the first; `company` owns
     both.
     """
     port = free_port()
-    at = front or f"http://127.0.0.1:{port}"
     space = workspace(2)
     spaces = {ACME: space, BETA: replace(space, team=Team(BETA, "Beta", "beta"))}
     slacks: dict[str, LocalSlack] = {}
     for team, each in spaces.items():
-        request_url = f"{front}/slack/events" if front else events_url(port)
         slacks[team] = LocalSlack(
             each,
             retries_s=(0.0, 0.3, 1.0, 2.0, 4.0),
-            request_url=request_url if mode == "http" else None,
+            request_url=events_url(port) if mode == "http" else None,
             sockets=slacks[ACME].sockets if slacks else None,
             company=company,
         )
         slacks[team].tokens.clear()
         slacks[team].tokens[token_of(company or team)] = Identity(BOT_USER, BOT_ID)
     router = SeveralSlacks(slacks)
-    model = ModelServer(responder, record=True, latency_s=latency_s)
+    model = ModelServer(responder, record=True)
     for team, own in (teams or {}).items():
         (folder / "teams").mkdir(exist_ok=True)
         (folder / "teams" / f"{team}.yaml").write_text(yaml.safe_dump(dict(own)), "utf-8")
     with LocalServer(router, "slack") as slack, LocalServer(model.app, "model") as model_server:
         sections["slack"] = {"client_id": CLIENT_ID, **sections.get("slack", {})}
         sections["serve"] = {"public_url": PUBLIC, **sections.get("serve", {})}
-        options: dict[str, Any] = {"mode": mode, "port": port, "url": url, **sections}
+        options: dict[str, Any] = {"mode": mode, "port": port, **sections}
         settings = serve_settings(folder / "data", slack.url + API_PATH, **options)
         secret = {"slack_bot_token": None, "slack_client_secret": CLIENT_SECRET}
         secrets = type(settings.secrets)(**{**dict(settings.secrets), **secret})
         endpoints = settings.endpoints.model_copy(update={"anthropic_base_url": model_server.url})
         settings = settings.model_copy(update={"secrets": secrets, "endpoints": endpoints})
         acme, beta = (Place(team, slacks[team]) for team in spaces)
-        yield TwoWorkspaces(folder, router, model, settings, acme, beta, at)
+        url = f"http://127.0.0.1:{port}"
+        yield TwoWorkspaces(folder, router, model, settings, acme, beta, url)
         for place in (acme, beta):
             place.slack.close()
 
@@ -178,13 +170,8 @@ async def served_workspaces(two: TwoWorkspaces) -> AsyncIterator[Workspaces]:
 
 
 def environment(two: TwoWorkspaces) -> dict[str, str]:
-    """The environment of a process that serves both; writes its assistant.yaml."""
-    own = {
-        "slack": {"mode": "http", "client_id": CLIENT_ID, "timeout_s": 5, "backfill_hours": 1},
-        "serve": {"public_url": PUBLIC},
-        "reply": {"since_days": CENTURY_DAYS, "update_s": 0.2},
-        "policy": {"user_daily_usd": None, "daily_usd": None},
-    }
+    """The environment of a command for both; writes its assistant.yaml."""
+    own = {"slack": {"mode": "http", "client_id": CLIENT_ID}, "serve": {"public_url": PUBLIC}}
     (two.folder / "assistant.yaml").write_text(yaml.safe_dump(own), "utf-8")
     settings = two.settings
     return clean_environment(
@@ -193,5 +180,4 @@ def environment(two: TwoWorkspaces) -> dict[str, str]:
         SLACK_API_URL=settings.endpoints.slack_api_url,
         ANTHROPIC_BASE_URL=settings.endpoints.anthropic_base_url,
         ASSISTANT_DATA_DIR=str(settings.data_dir),
-        DATABASE_URL=settings.database_url,
     )

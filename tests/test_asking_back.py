@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from unittest.mock import AsyncMock
 
-import pytest
 import sqlalchemy as sa
 from card_kit import (
     EVA,
@@ -41,18 +38,13 @@ from engine_kit import (
     until,
     use,
 )
-from fleet_kit import fleet
 from serve_kit import ASKER, Served, serve
 from standins.slack_shown import Shown
-from timing import patient
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
-from bot.requests.context import ContextReader, EarlierAnswers
-from bot.storage.requests import CHOICES, Choice, StoredRequest
 from bot.storage.tables import actions
-from scopes.label import TRUSTED_LABEL
 
 SECRET = sentence("q2.0")
 WHICH = "Which report do you mean?"
@@ -195,10 +187,7 @@ async def test_post_to_a_channel_named_in_a_choice_still_needs_approval(tmp_path
         assert posted_texts(bot) == []
 
 
-@pytest.mark.parametrize("ablated", [False, True])
-async def test_private_question_text_is_not_shown_in_the_channel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablated: bool
-) -> None:
+async def test_private_question_text_is_not_shown_in_the_channel(tmp_path: Path) -> None:
     """Its label arrives twice: with the choice, and with the answer that asked back."""
 
     def read(body: Json) -> Answer:
@@ -206,9 +195,6 @@ async def test_private_question_text_is_not_shown_in_the_channel(
             return say(found[1])
         return call("read_channel_history", channel=THERE)
 
-    if ablated:
-        monkeypatch.setattr(ContextReader, "_earlier", AsyncMock(return_value=EarlierAnswers()))
-        monkeypatch.setattr(StoredRequest, "choices", property(without_labels))
     space = people()
     here, there = (
         replace(space.channels[n], is_private=True, members=(ASKER, *others, BOT_USER))
@@ -226,38 +212,4 @@ async def test_private_question_text_is_not_shown_in_the_channel(
         await reaches(bot, "done")
         await until(lambda: len(bot.parents()) == 4)
         await until(lambda: not bot.bench.dispatch.at_work)
-        assert (SECRET in str(bot.slack.visible(bot.channel))) is ablated
-
-
-def without_labels(request: StoredRequest) -> list[Choice]:
-    choices = request.event.get(CHOICES) or ()
-    return [Choice.model_validate({**each, "label": TRUSTED_LABEL.to_json()}) for each in choices]
-
-
-@pytest.mark.system
-async def test_choice_is_answered_once_after_the_bot_is_killed(tmp_path: Path) -> None:
-    with fleet(tmp_path, asks(), space=people()) as bots:
-        (first,) = await bots.start_bots()
-        bots.ask("Send the report")
-
-        def choice_cards() -> list[Shown]:
-            found = bots.slack.visible(bots.channel)
-            return [m for m in found if "action_choose_1" in buttons(m)]
-
-        await until(choice_cards, 30)
-        (question,) = choice_cards()
-        first.kill()  # nothing is held while it waits
-        (second,) = await bots.start_bots()
-        async with patient(30):
-            # a click before the restarted bot has stored its card does not count
-            while choice_cards():
-                bots.slack.people.click(ASKER, bots.channel, question.ts, "action_choose_1")
-                await asyncio.sleep(0.5)
-
-        def choice_notices() -> list[Shown]:
-            return [m for m in bots.slack.visible(bots.channel) if "You chose" in m.text]
-
-        second.kill()
-        await bots.start_bots()
-        await until(choice_notices, 40)
-        assert len(choice_notices()) == 1
+        assert SECRET not in str(bot.slack.visible(bot.channel))

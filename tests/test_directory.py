@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +34,7 @@ PERSONS: dict[str, Json] = {
     OLD: {"deleted": True},
     BOT: {"is_bot": True},
 }
+Fact = tuple[str, str, bool]
 NOT_THERE: Json = {"ok": False, "error": "channel_not_found"}
 
 
@@ -69,6 +70,11 @@ class World:
         """What keeps a text for `readers`, made from these sources, out of the destination."""
         label = Label(True, frozenset({ANA}) if readers is None else readers, frozenset(sources))
         return list(await self.directory.obstacles(label, destination))
+
+    async def facts(self, destination: str, *sources: str, readers: Any = None) -> list[Fact]:
+        """The name, the reason and `grantable` of each obstacle."""
+        found = await self.list_obstacles(destination, *sources, readers=readers)
+        return [(o.name, o.why, o.grantable) for o in found]
 
 
 @asynccontextmanager
@@ -109,8 +115,8 @@ async def at() -> AsyncIterator[World]:
         yield workspace
 
 
-def obstacle_facts(obstacles: Iterable[Obstacle]) -> list[tuple[str, str, bool]]:
-    return [(o.name, o.why, o.grantable) for o in obstacles]
+def not_all(source: str, place: str) -> Fact:
+    return (source, f"not everyone in {place} is a member", True)
 
 
 ALL = (
@@ -157,23 +163,20 @@ async def test_reading_is_denied_if_slack_cannot_confirm_access(
 async def test_all_readers_of_a_destination_must_be_members_of_each_source(at: World) -> None:
     assert await at.list_obstacles("CBOARD", "CTEAM", "CGEN") == []
     assert await at.list_obstacles("CTEAM", "CGEN") == []
-    outside = ("#cboard", "not everyone in #cteam is a member", True)
-    assert obstacle_facts(
-        await at.list_obstacles("CTEAM", "CBOARD/1740000000.000100", "CTEAM")
-    ) == [outside]
-    assert obstacle_facts(await at.list_obstacles("CGEN", "CBOARD", "CTEAM")) == [
-        ("#cboard", "not everyone in #cgen is a member", True),
-        ("#cteam", "not everyone in #cgen is a member", True),
+    outside = not_all("#cboard", "#cteam")
+    assert await at.facts("CTEAM", "CBOARD/1740000000.000100", "CTEAM") == [outside]
+    assert await at.facts("CGEN", "CBOARD", "CTEAM") == [
+        not_all("#cboard", "#cgen"),
+        not_all("#cteam", "#cgen"),
     ]
     at.put("CTEAM", ANA, LUIS, CI)  # another app's bot reads it, too
-    assert obstacle_facts(await at.list_obstacles("CTEAM", "CBOARD")) == [outside]
+    assert await at.facts("CTEAM", "CBOARD") == [outside]
 
 
 async def test_folder_has_the_readers_named_in_the_settings(at: World) -> None:
     at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": WORKSPACE}
     assert await at.list_obstacles("files:book", "CBOARD", "files:book") == []
-    obstacle = ("#cboard", "not everyone in all is a member", True)
-    assert obstacle_facts(await at.list_obstacles("files:all", "CBOARD")) == [obstacle]
+    assert await at.facts("files:all", "CBOARD") == [not_all("#cboard", "all")]
     (found,) = await at.list_obstacles("files:book", "notes:own", readers={ANA})
     assert (found.source, found.why) == ("notes:own", "not everyone in book may read it")
     assert await at.list_obstacles("files:gone", "CBOARD")
@@ -190,9 +193,9 @@ async def test_grants_do_not_apply_to_destinations_with_guests_or_other_companie
     for destination, why in {"CPAIR": GUESTS, "CODD": STRANGERS, **companies}.items():
         at.granted = {destination: frozenset({"CMIXED", "CBOARD"})}
         for source in ("CBOARD", "CMIXED"):
-            found = await at.list_obstacles(destination, source)
-            assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
-    assert obstacle_facts(await at.list_obstacles("CPAIR", "CTEAM")) == [
+            found = await at.facts(destination, source)
+            assert found == [(f"#{destination.lower()}", why, False)]
+    assert await at.facts("CPAIR", "CTEAM") == [
         ("#cteam", "not everyone in #cpair is a member", False),
         ("#cpair", GUESTS, False),
     ]
@@ -205,38 +208,34 @@ async def test_sources_for_full_members_are_kept_from_guests_and_other_companies
     at.directory.anybodys = {"mcp:clock"}
     for source in ("data:shop", "notes:team"):
         for destination, why in (("CPAIR", GUESTS), ("CEXT", COMPANIES), ("CSHARED", COMPANIES)):
-            found = await at.list_obstacles(destination, source, "CGEN", readers=WORKSPACE)
-            assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
+            found = await at.facts(destination, source, "CGEN", readers=WORKSPACE)
+            assert found == [(f"#{destination.lower()}", why, False)]
         for destination in ("CTEAM", "CGEN", "notes:team", LUIS):
             assert await at.list_obstacles(destination, source, readers=WORKSPACE) == []
         for who, why in ((EXTERNAL, COMPANIES), (GUEST, GUESTS), ("DGUEST", GUESTS)):
-            assert [o.why for o in await at.list_obstacles(who, source, readers=WORKSPACE)] == [why]
+            (of_one,) = await at.facts(who, source, readers=WORKSPACE)
+            assert of_one[1:] == (why, False)
     for source in ("mcp:clock", "CGEN", "web:a.example"):
         assert await at.list_obstacles("CSHARED", source, readers=WORKSPACE) == []
     at.put("CGEN", ANA, GUEST, is_private=False)
-    assert [o.why for o in await at.list_obstacles("CGEN", "data:shop", readers=WORKSPACE)] == [
-        GUESTS
-    ]
+    found = await at.facts("CGEN", "data:shop", readers=WORKSPACE)
+    assert found == [("#cgen", GUESTS, False)]
     at.slack.answers["conversations.members CGEN"] = 500
-    assert [o.why for o in await at.list_obstacles("CGEN", "data:shop", readers=WORKSPACE)] == [
-        UNCHECKED
-    ]
+    found = await at.facts("CGEN", "data:shop", readers=WORKSPACE)
+    assert found == [("#cgen", UNCHECKED, False)]
 
 
 async def test_grant_allows_its_sources_in_its_destination(at: World) -> None:
     at.granted = {"CTEAM": frozenset({"CBOARD", "mail/1"})}
-    assert await at.list_obstacles("CTEAM", "CBOARD") == []
     assert await at.list_obstacles("CTEAM", "CBOARD", "mail/1") == []
-    assert obstacle_facts(await at.list_obstacles("CTEAM", "CBOARD", "CMIXED"))[0][0] == "#cmixed"
+    assert (await at.facts("CTEAM", "CBOARD", "CMIXED"))[0][0] == "#cmixed"
     assert await at.list_obstacles("CGEN", "CBOARD")
     at.granted = {"CGEN": frozenset({"CBOARD"})}
     assert await at.list_obstacles("CGEN", "CBOARD") == []
     at.put("CGEN", ANA, GUEST, is_private=False)  # one of its guests would read it
-    assert obstacle_facts(await at.list_obstacles("CGEN", "CBOARD")) == [("#cgen", GUESTS, False)]
+    assert await at.facts("CGEN", "CBOARD") == [("#cgen", GUESTS, False)]
     at.slack.answers["conversations.members CGEN"] = 500
-    assert obstacle_facts(await at.list_obstacles("CGEN", "CBOARD")) == [
-        ("#cgen", UNCHECKED, False)
-    ]
+    assert await at.facts("CGEN", "CBOARD") == [("#cgen", UNCHECKED, False)]
 
 
 async def test_a_broken_store_grants_nothing(at: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -260,15 +259,11 @@ async def test_memberships_are_read_again_before_each_write(at: World) -> None:
 
 async def test_unknown_archived_and_invalid_destinations_are_blocked(at: World) -> None:
     at.granted = {"CNONE": frozenset({"CBOARD"}), "CSHUT": frozenset({"CBOARD"})}
-    assert obstacle_facts(await at.list_obstacles("CNONE", "CBOARD")) == [
-        ("CNONE", UNCHECKED, False)
-    ]
+    assert await at.facts("CNONE", "CBOARD") == [("CNONE", UNCHECKED, False)]
     at.put("CSHUT", ANA, LUIS, is_archived=True)
-    assert obstacle_facts(await at.list_obstacles("CSHUT", "CBOARD")) == [
-        ("#cshut", ARCHIVED, False)
-    ]
+    assert await at.facts("CSHUT", "CBOARD") == [("#cshut", ARCHIVED, False)]
     for odd in ("", "X1", "C1/2", "#general"):
-        assert obstacle_facts(await at.list_obstacles(odd, "CBOARD")) == [(odd, UNCHECKED, False)]
+        assert await at.facts(odd, "CBOARD") == [(odd, UNCHECKED, False)]
 
 
 @pytest.mark.parametrize("method", ["conversations.info", "conversations.members"])
@@ -279,17 +274,17 @@ async def test_unknown_membership_of_source_or_destination_blocks_the_text(
 ) -> None:
     at.slack.answers[f"{method} {id}"] = answer
     at.granted = {"CBOARD": frozenset()}
-    assert [o.why for o in await at.list_obstacles("CBOARD", "CTEAM")] == [UNCHECKED]
-    assert not (await at.list_obstacles("CBOARD", "CTEAM"))[0].grantable
+    (found,) = await at.facts("CBOARD", "CTEAM")
+    assert found[1:] == (UNCHECKED, False)
 
 
 async def test_sources_outside_slack_are_checked_against_the_readers_of_the_text(at: World) -> None:
     assert await at.list_obstacles("DANA", "mail/1") == []
     assert await at.list_obstacles("CBOARD", "mail/1", readers=frozenset({ANA, LUIS, EVA})) == []
-    assert obstacle_facts(await at.list_obstacles("CBOARD", "mail/1")) == [
+    assert await at.facts("CBOARD", "mail/1") == [
         ("mail/1", "not everyone in #cboard may read it", True)
     ]
-    assert obstacle_facts(await at.list_obstacles("CBOARD")) == [
+    assert await at.facts("CBOARD") == [
         ("its sources", "not everyone in #cboard may read it", False)
     ]
     assert await at.list_obstacles("CGEN", "mail/1", readers=frozenset({ANA, LUIS}))
@@ -299,15 +294,12 @@ async def test_mail_reaches_only_the_owner_of_its_mailbox_even_with_a_grant(at: 
     two = ("mail:18c1", "mail:18c2")
     assert await at.list_obstacles("DANA", *two) == await at.list_obstacles(ANA, *two) == []
     at.granted = {"CBOARD": frozenset(two)}
-    assert obstacle_facts(await at.list_obstacles("CBOARD", *two)) == [
+    assert await at.facts("CBOARD", *two) == [
         ("your mailbox", "not everyone in #cboard may read it", False)
     ]
-    assert obstacle_facts(await at.list_obstacles(LUIS, *two)) == [
+    assert await at.facts(LUIS, *two) == [
         ("your mailbox", "not who reads it there may read it", False)
     ]
-    assert [o.name for o in await at.list_obstacles("CGEN", "CBOARD", *two)] == [
-        "#cboard", "your mailbox",
-    ]  # fmt: skip
     assert await at.may(ANA, "mail:18c1") == []
     assert [o.name for o in await at.list_obstacles("CBOARD", "notes:UANA")] == ["your notes"]
 
@@ -335,19 +327,14 @@ async def test_only_blocking_sources_are_named_as_obstacles(at: World) -> None:
         "data:shop": WORKSPACE,
     }
     read = ("web:a.example", "files:run", "data:shop", "notes:team", "list:F1", "CGEN")
-    hr = ("data:hr", "not everyone in #cboard may read it", True)
-    assert obstacle_facts(await at.list_obstacles("CBOARD", "data:hr", "data:crm", *read)) == [hr]
-    assert obstacle_facts(await at.list_obstacles("CGEN", "data:hr", "data:crm", *read)) == [
+    found = await at.facts("CBOARD", "data:hr", "data:crm", *read)
+    assert found == [("data:hr", "not everyone in #cboard may read it", True)]
+    assert await at.facts("CGEN", "data:hr", "data:crm", *read) == [
         ("data:crm", "not everyone in #cgen may read it", True),
         ("data:hr", "not everyone in #cgen may read it", True),
     ]
-    assert obstacle_facts(await at.list_obstacles("CTEAM", "CBOARD", *read)) == [
-        ("#cboard", "not everyone in #cteam is a member", True)
-    ]
-    assert obstacle_facts(
-        await at.list_obstacles("CTEAM", "CBOARD", "web:a.example", "mail:1")
-    ) == [
-        ("#cboard", "not everyone in #cteam is a member", True),
+    assert await at.facts("CTEAM", "CBOARD", "mail:1", *read) == [
+        not_all("#cboard", "#cteam"),
         ("your mailbox", "not everyone in #cteam may read it", False),
     ]
 

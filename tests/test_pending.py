@@ -7,12 +7,10 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 from bot_kit import Shell, refusal_text
-from pg_kit import StorePlace
 
 from bot.approvals.store import Actions, CardDecision, CardPlace
 from bot.policy.directory import Grants
 from bot.runs.store import Store
-from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from config.settings import load_settings
 from scopes.intent import Intent
@@ -79,10 +77,8 @@ def test_pending_actions_and_grants_are_listed_as_stored(shell: Shell) -> None:
     assert listing.code == 0
     assert "Send a message to C0GENERAL (#general)" in listing.out
     assert "Line one \\u202e" in listing.out
-    assert "<!channel> line two" in listing.out
     assert "grant g1: C0A, C0B -> C0GENERAL, by U0BOSS" in listing.out
     assert "h1" not in listing.out
-    assert "press the button of its card" in listing.out
     found = shell("approvals", "--json").json
     assert [each["id"][0] + each["state"] for each in found["actions"]] == ["aasked", "bproposed"]
     assert found["actions"][0]["args"]["text"] == TEXT
@@ -97,7 +93,6 @@ def test_pending_action_can_be_denied_once(shell: Shell) -> None:
     assert shell("approvals", "deny", "aaa", "--json").json == {"id": "a" * 32, "state": "denied"}
     assert "denied already" in refusal_text(shell("approvals", "deny", "aaa"), "decided")
     assert "no action 'zz'" in refusal_text(shell("approvals", "deny", "zz"), "no_action")
-    assert "no action ''" in refusal_text(shell("approvals", "deny", ""), "no_action")
     (other,) = shell("approvals", "--json").json["actions"]
     assert other["id"] == "b" * 32
     log = shell("decisions", "--json").json
@@ -110,17 +105,3 @@ def test_a_grant_can_be_revoked(shell: Shell) -> None:
     assert "revoked before" in shell("approvals", "revoke", "g1").out
     assert shell("approvals", "--json").json["grants"] == []
     assert "no grant 'x'" in refusal_text(shell("approvals", "revoke", "x"), "no_grant")
-
-
-async def test_a_grant_covers_its_sources_in_its_destination_until_it_is_revoked(
-    in_file: StorePlace,
-) -> None:
-    database = await Database.open(in_file.path, in_file.url)
-    grants = Grants(database)
-    await grants.add(["G2", "G1", "G1"], "C1", "U0ADMIN", "a")
-    await grants.add(["G4"], "C2", "U0ADMIN", "c")
-    assert await grants.sources_for("C1") == frozenset({"G1", "G2"})
-    assert await grants.revoke("a", "U0OTHER")
-    assert not await grants.revoke("a", "U0ADMIN")
-    assert await grants.sources_for("C1") == frozenset()
-    await database.aclose()

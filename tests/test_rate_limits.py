@@ -157,29 +157,16 @@ async def test_refused_slack_method_waits_before_its_next_call() -> None:
     await asyncio.wait_for(turns.take("conversations.history"), WAIT_S)
 
 
-async def test_calls_after_a_refusal_stay_within_the_tier_limit() -> None:
-    turns = ReadTurns(slack_settings())
-    for _ in range(49):
-        await turns.take(INFO)
-    turns.record_refusal(INFO, 0.0)
-    await asyncio.wait_for(turns.take(INFO), WAIT_S)
-    late = asyncio.ensure_future(turns.take(INFO))
-    done, _ = await asyncio.wait([late], timeout=0.2)
-    late.cancel()
-    assert not done, "the 51st of a minute waits"
-
-
-async def test_patient_calls_leave_capacity_for_immediate_ones() -> None:
+async def test_after_a_refusal_patient_calls_leave_room_within_the_tier_limit() -> None:
     turns = ReadTurns(slack_settings(), reserved=0.1)
     turns.record_refusal(INFO, 0.0)
-    for _ in range(45):
-        await asyncio.wait_for(turns.take(INFO, patient=True), WAIT_S)
-    late = asyncio.ensure_future(turns.take(INFO, patient=True))
-    done, _ = await asyncio.wait([late], timeout=0.2)
-    assert not done, "the 46th of a minute waits"
-    for _ in range(5):
-        await asyncio.wait_for(turns.take(INFO), WAIT_S)
-    late.cancel()
+    for is_patient, allowed in ((True, 45), (False, 5)):
+        for _ in range(allowed):
+            await asyncio.wait_for(turns.take(INFO, patient=is_patient), WAIT_S)
+        late = asyncio.ensure_future(turns.take(INFO, patient=is_patient))
+        done, _ = await asyncio.wait([late], timeout=0.2)
+        late.cancel()
+        assert not done, "the next of this minute waits"
 
 
 def test_requests_in_quick_succession_all_show_the_stop_button() -> None:

@@ -5,29 +5,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pygit2
 import pytest
 from engine_kit import (
-    Json,
     brief,
     brief_answer,
     is_child,
-    line,
-    results,
     say,
     scripted_parent,
-    submission,
-    turn,
     until,
-    use,
 )
 from engine_kit import workspace as small_workspace
-from files_kit import branches, git, repository, subjects, text_at
 from fleet_kit import Fleet, at_work_first, fleet
 from pg_kit import StorePlace, execute
-from serve_kit import ASKER
 from standins.model_faults import Fault, Faults
-from standins.slack_faults import StreamsRefused
 from timing import Patience
 
 from bot.local.model.answer import Answer
@@ -95,18 +85,9 @@ async def test_event_sent_five_times_to_both_replicas_gets_one_answer(
         assert_no_crash(bots)
 
 
-@pytest.mark.parametrize(
-    ("count", "refused"),
-    [
-        (12, None),
-        (12, "unknown_method"),
-        pytest.param(12, "404", marks=pytest.mark.slow),
-        pytest.param(12, "channel_type_not_supported", marks=pytest.mark.slow),
-        pytest.param(50, None, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("count", [12, pytest.param(50, marks=pytest.mark.slow)])
 async def test_other_replica_finishes_the_work_of_a_killed_one(
-    postgres: StorePlace, tmp_path: Path, count: int, refused: StreamsRefused | None
+    postgres: StorePlace, tmp_path: Path, count: int
 ) -> None:
     assert postgres.url
     limits = {"max_concurrency": 8, "max_subagents": 100, "cost_usd": 50.0}
@@ -117,7 +98,6 @@ async def test_other_replica_finishes_the_work_of_a_killed_one(
         url=postgres.url,
         space=space,
         latency_s=0.3,
-        streams_refused=refused,
         limits=limits,
     ) as bots:
         await bots.start_bots(2)
@@ -198,79 +178,3 @@ async def test_stop_on_one_replica_ends_work_on_the_other(
         assert len(bots.model.recorded) == calls <= 7
         assert set(statuses(postgres.url)) == {"cancelled"}
         assert_no_crash(bots)
-
-
-# ---- over one project folder
-
-
-PARTS = range(1, 9)
-
-
-def writers(errors: list[str]) -> Responder:
-    """A parent that has each part of a chapter written and committed by a subagent of its own."""
-
-    def model(body: Json) -> Answer:
-        if not is_child(body):
-            chapter = line(body, "REQUEST").split()[-1]
-            briefs = [
-                use(
-                    "run_subagent",
-                    task=f"Write {chapter}-{n}",
-                    description=f"Part {n}",
-                    scope="files",
-                    handles=["files:book"],
-                )
-                for n in PARTS
-            ]
-            return Answer(briefs) if turn(body) == 0 else say("All parts are written.")
-        errors.extend(str(each["content"]) for each in results(body) if each.get("is_error"))
-        part = line(body, "TASK").split()[-1]
-        steps = [
-            use("write_file", path=f"{part}.md", text=f"# {part}\n"),
-            use("git_commit", message=f"Write {part}"),
-        ]
-        step = turn(body)
-        return Answer([steps[step]]) if step < len(steps) else submission("Done.", findings=[])
-
-    return model
-
-
-def request_commits(repo: pygit2.Repository) -> list[tuple[str, str]]:
-    """Subject of each commit of a request, with each branch that has it.
-
-    A draft, while there is one, has the commits that it is based on, too.
-    """
-    names = branches(repo) - {"main"}
-    return [(each, name) for name in names for each in subjects(repo, name) if each != "Begin"]
-
-
-async def test_each_part_written_by_two_replicas_is_committed_once_despite_a_kill(
-    postgres: StorePlace, tmp_path: Path
-) -> None:
-    assert postgres.url
-    repo, errors = repository(tmp_path / "book", {"README.md": "# Book\n"}), list[str]()
-    book = {"path": str(tmp_path / "book"), "readers": [ASKER]}
-    with fleet(
-        tmp_path,
-        writers(errors),
-        url=postgres.url,
-        latency_s=0.2,
-        files={"projects": {"book": book}},
-        limits={"max_concurrency": 4, "seconds": 600.0, "cost_usd": 50.0},
-    ) as bots:
-        await bots.start_bots(2)
-        thread = bots.ask("Write the parts of this chapter into the book: 1")
-        await until(lambda: len(dict(request_commits(repo))) >= 2, 30)
-        first, _ = await at_work_first(bots)
-        await asyncio.to_thread(first.kill)
-        shown = await bots.answer(thread, 60)
-        assert "in a direct message" in shown.text  # not everyone there may read the project
-    assert sorted(subject for subject, _ in request_commits(repo)) == [
-        f"Write 1-{n}" for n in PARTS
-    ]
-    commits = dict(request_commits(repo))
-    assert len(branches(repo)) == 2  # no draft is left
-    for n in PARTS:
-        assert text_at(repo, f"1-{n}.md", commits[f"Write 1-{n}"]) == f"# 1-{n}\n"
-    assert git(tmp_path / "book", "status", "--porcelain") == ""
-    assert errors == []

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Sent
 
 from bot.local.slack.state import BOT_USER
-from bot.local.workspace import Channel, File, Message, User, Workspace
+from bot.local.workspace import Channel, Message, User, Workspace
 from bot.slack.client import (
     ChannelClosed,
     OutcomeUnknown,
@@ -135,7 +135,7 @@ async def stream_text(t: ReplyThread, reply: StreamingReply, text: str = ANSWER)
     await until(lambda: text[:5] in one(t).text)
 
 
-async def test_reply_writes_at_most_once_per_interval_and_skips_unchanged_content() -> None:
+async def test_reply_writes_at_most_once_per_interval() -> None:
     async with reply_thread(update_s=0.2) as t:
         reply = t.reply()
         await reply.open(look_first=False)
@@ -145,11 +145,7 @@ async def test_reply_writes_at_most_once_per_interval_and_skips_unchanged_conten
             await asyncio.sleep(0.002)
         reply.emit(SubagentQueued("s30", "The last one", "slack", "fast"))
         await until(lambda: "The last one" in str(one(t).plan))
-        calls = t.slack.calls[APPEND]
-        assert 2 <= calls <= (time.monotonic() - began) / 0.2 + 3
-        reply.emit(SubagentQueued("s30", "The last one", "slack", "fast"))
-        await asyncio.sleep(0.5)
-        assert t.slack.calls[APPEND] == calls
+        assert 2 <= t.slack.calls[APPEND] <= (time.monotonic() - began) / 0.2 + 3
         await reply.aclose()
 
 
@@ -200,30 +196,6 @@ async def test_late_slack_responses_leave_one_answer(method: str) -> None:
         assert texts(t) == [ANSWER + "\n1 subagent"]
 
 
-async def test_closing_the_reply_keeps_the_message_and_removes_the_stop_button() -> None:
-    async with reply_thread() as t:
-        reply = t.reply()
-        await reply.open(look_first=False)
-        await reply.set_working(True)
-        await stream_text(t, reply)
-        await reply.aclose()
-        assert one(t).streaming
-        assert t.slack.state.sessions[CHANNEL, ROOT] == "active"
-
-
-async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream() -> None:
-    async with reply_thread(LocalSlack(workspace(), streams_refused="404")) as t:
-        killed = t.reply()
-        await killed.open(look_first=False)
-        await killed.aclose()
-        again = t.reply()
-        await again.open()
-        again.emit(AnswerDelta("Now "))
-        await until(lambda: one(t).text == "Now ")
-        await again.finish(answer_parts(ANSWER))
-        assert texts(t) == [ANSWER + "\n1 subagent"]
-
-
 async def test_replacement_post_with_unknown_outcome_leaves_one_answer() -> None:
     async with reply_thread(LocalSlack(workspace(), streams_refused="404")) as t:
         reply = t.reply()
@@ -255,11 +227,10 @@ async def test_stop_button_is_removed_when_the_answer_cannot_be_written() -> Non
         return t.slack.state.sessions[CHANNEL, ROOT]
 
     async with reply_thread() as t:
-        reply = t.reply(title="What is open? " * 50)
+        reply = t.reply()
         await reply.open(look_first=False)
         await reply.set_working(True)
         assert session(t) == "processing"
-        assert {len(e.args["title"]) for e in t.slack.effects if e.args.get("title")} == {200}
         t.slack.faults += [Fault(m, "error:is_archived") for m in (STOP, STOP, UPDATE, POST)]
         with pytest.raises(WriteFailed):
             await reply.finish(answer_parts(ANSWER))
@@ -370,9 +341,6 @@ async def test_writes_that_fail_at_random_leave_one_answer(
             assert shown == parts, f"round {number}"
 
 
-MARKDOWN = {"type": "markdown", "text": "**four** open"}
-
-
 async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() -> None:
     async with reply_thread() as t:
         t.slack.faults += [Fault(POST, "lost")]
@@ -405,24 +373,9 @@ async def test_rate_limit_delays_all_calls_of_its_method() -> None:
         t.writer.count_calls(lambda *call: calls.update([call]))
         t.slack.faults += [Fault(POST, "429", 1)]
         posts = (t.writer.post(Mark(f"k{n}"), CHANNEL, ROOT, MessagePart(f"{n}")) for n in range(5))
-        began = time.monotonic()
         await asyncio.gather(*posts)
-        assert time.monotonic() - began >= 1.0
         assert sorted(m.text for m in t.answers()) == list("01234")
-        assert calls[POST, "ratelimited"] == 1
-        assert calls[POST, "ok"] == 5
-
-
-async def test_post_to_unreachable_slack_is_retried_and_then_fails() -> None:
-    settings = load_settings(env={}).slack
-    async with aiohttp.ClientSession() as session:
-        web = AsyncWebClient(token="x", base_url="http://127.0.0.1:9/api/", session=session)
-        writer = MessageWriter(web, settings, times=WriteTimes(backoff_s=0.001))
-        calls: Counter[tuple[str, str]] = Counter()
-        writer.count_calls(lambda *call: calls.update([call]))
-        with pytest.raises(WriteFailed, match=r"chat\.postMessage failed: no_connection"):
-            await writer.post(Mark("k1"), CHANNEL, ROOT, MessagePart("x"))
-        assert calls[POST, "unsent"] == settings.retry_attempts + 1
+        assert calls == {(POST, "ratelimited"): 1, (POST, "ok"): 5}
 
 
 async def test_no_write_takes_longer_than_its_deadline() -> None:
@@ -431,16 +384,6 @@ async def test_no_write_takes_longer_than_its_deadline() -> None:
         writer = t.new_writer(deadline_s=0.2)
         with pytest.raises(OutcomeUnknown, match="deadline"):
             await writer.post(Mark("k1"), CHANNEL, ROOT, MessagePart("x"))
-
-
-async def test_answer_rejected_by_slack_is_sent_as_text() -> None:
-    async with reply_thread() as t:
-        t.slack.faults += [Fault(POST, "error:invalid_blocks")]
-        ts = await t.writer.post(Mark("k1"), CHANNEL, ROOT, MessagePart("y" * 9_000, (MARKDOWN,)))
-        assert t.answers()[0].text == "y" * 9_000
-        t.slack.faults += [Fault(UPDATE, "error:msg_too_long") for _ in range(2)]
-        await t.writer.update(Mark("k1"), CHANNEL, ts, MessagePart("z" * 9_000, (MARKDOWN,)))
-        assert t.answers()[0].text == "z" * 3_900
 
 
 async def test_whisper_is_ephemeral_in_a_channel_and_a_message_in_a_dm() -> None:
@@ -469,55 +412,15 @@ async def test_malformed_slack_response_leaves_the_outcome_unknown(body: str) ->
                 await writer.post(Mark("k1"), CHANNEL, ROOT, MessagePart("x"))
 
 
-NAME, CONTENT = "findings.csv", b"claim,owner\nlate,nobody\n"
-ASK, DONE = "files.getUploadURLExternal", "files.completeUploadExternal"
-
-
-def files(slack: LocalSlack) -> list[File]:
-    return [file for each in slack.visible(CHANNEL, ROOT) for file in each.files]
-
-
-async def test_file_shown_repeatedly_appears_once_in_the_thread() -> None:
-    async with reply_thread() as t:
-        uploads = t.writer.uploads
-        id = await uploads.hand_over(NAME, CONTENT)
-        ts = await uploads.show(CHANNEL, ROOT, id, NAME)
-        assert await uploads.show(CHANNEL, ROOT, id, NAME) == ts
-        assert [each.name for each in files(t.slack)] == [NAME]
-        assert t.slack.calls[DONE] == 1
-
-
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [(ASK, "500"), ("upload", "drop"), ("upload", "429"), (DONE, "lost"), (DONE, "500")],
-)
-async def test_failed_file_upload_neither_loses_nor_duplicates_the_file(
-    method: str, kind: str
-) -> None:
-    async with reply_thread() as t:
-        t.slack.faults.append(Fault(method, kind, 1.0))
-        uploads = t.writer.uploads
-
-        async def twice(write: Callable[[], Awaitable[str]]) -> str:
-            try:
-                return await write()
-            except WriteFailed:
-                return await write()  # as the next try of a delivery does
-
-        id = await twice(lambda: uploads.hand_over(NAME, CONTENT))
-        await twice(lambda: uploads.show(CHANNEL, ROOT, id, NAME))
-        assert [each.name for each in files(t.slack)] == [NAME]
-
-
 async def test_accepted_file_that_is_not_shown_is_looked_up_and_then_fails() -> None:
     async with reply_thread() as t:
-        uploads = t.writer.uploads
-        id = await uploads.hand_over(NAME, CONTENT)
+        uploads, name = t.writer.uploads, "findings.csv"
+        id = await uploads.hand_over(name, b"claim,owner\nlate,nobody\n")
         t.slack.unshared = 1
         with pytest.raises(OutcomeUnknown, match="not_shown"):
-            await uploads.show(CHANNEL, ROOT, id, NAME)
+            await uploads.show(CHANNEL, ROOT, id, name)
         looks = t.slack.calls["conversations.replies"]
         with pytest.raises(WriteFailed, match="file_not_found"):
-            await uploads.show(CHANNEL, ROOT, id, NAME)
+            await uploads.show(CHANNEL, ROOT, id, name)
         assert t.slack.calls["conversations.replies"] > looks + 1
-        assert files(t.slack) == []
+        assert [each.files for each in t.answers()] == []

@@ -11,8 +11,7 @@ import web_kit
 from standins.web import Page
 
 from bot.tooling.web import ModelSearch, bind
-from scopes import scope
-from scopes.effects import OPEN_WEB, Handles
+from scopes.effects import Handles
 from scopes.label import Label
 from scopes.search_engines import Brave, SearchEngine, SearXNG, Tavily
 from scopes.tool import ToolError
@@ -89,9 +88,6 @@ def search_reply(*results: tuple[str, str], error: str = "") -> list[kit.Json]:
     return [call, {**result, "content": failure if error else hits}, *texts]
 
 
-SEARCH = kit.call("web_search", query="ports")
-
-
 def model_server(content: list[kit.Json]) -> kit.LenientServer:
     def reply(body: kit.Json) -> list[kit.Json] | None:
         return content if body["tools"][0].get("type", "").startswith("web_search") else None
@@ -113,10 +109,6 @@ async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
             ("https://b.example.com", "B: Ports, says B."),
         ]
         (sent,) = server.recorded
-        assert sent["model"] == e.settings.models.fast
-        assert sent["messages"] == [
-            {"role": "user", "content": [{"type": "text", "text": "ports"}]}
-        ]
         (tool,) = sent["tools"]
         assert (tool["max_uses"], tool["allowed_callers"]) == (1, ["direct"])
         (reply,) = e.sink.replies
@@ -127,24 +119,6 @@ async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
         assert e.run.budget.reserved == Amount()
         (context,) = e.sink.contexts
         assert (context.parent, context.kind, reply.context) == ("s1", "search", context.id)
-        assert audit(e.sink.trajectory("r1")).leaks == ()
-
-
-async def test_audit_reports_no_leak_for_a_model_search_that_finds_the_same_text() -> None:
-    words = kit.sentence("f0", 30)  # `flood` returns the same
-    server = model_server(search_reply(("https://a.example.com/1", words)))
-    script = kit.turns(
-        lambda body: kit.call("flood", items=1) if "s2" in kit.opening(body) else SEARCH,
-        kit.submission("Ports are opened."),
-    )
-    async with kit.engine(script, lax=server) as e:
-        e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
-        bind(e.run)
-        await kit.run_agent(e.agent("TASK: read, s2", name="s2"))
-        tools = [t for t in scope("web").tools if t.name == "web_search"]
-        ending = await kit.run_agent(e.agent("TASK: ports", tools, handles={OPEN_WEB: ""}))
-        assert ending.stopped_by == "none"
-        assert words in str([b for b in e.sink.blocks.values() if "tool_result" in b])
         assert audit(e.sink.trajectory("r1")).leaks == ()
 
 

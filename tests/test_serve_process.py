@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import time
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bot_kit import Shell
 from engine_kit import scripted_parent, store_at, until
-from fleet_kit import OUTSIDE, Bot, fleet
-from fork_server import Fork
+from fleet_kit import Bot, fleet
+from fork_server import forked_command
 from serve_kit import echo, free_port
 from standins.model_faults import Faults
 from timing import WAIT_S, Patience
@@ -38,10 +38,6 @@ class Trial:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=WAIT_S) as response:
-            return json.loads(response.read())
-
     def post(self, act: str, **fields: str) -> Any:
         body = json.dumps({"user": SAMPLE_OWNER, **fields}).encode()
         head = {"content-type": "application/json"}
@@ -49,10 +45,9 @@ class Trial:
         with urllib.request.urlopen(request, timeout=WAIT_S) as response:
             return json.loads(response.read())
 
-    def read_live_page(self, channel: str, ts: str) -> Any:
-        query = f"user={SAMPLE_OWNER}&channel={channel}&thread={ts}"
-        with urllib.request.urlopen(f"{self.url}page/live?{query}", timeout=WAIT_S) as response:
-            return json.loads(response.readline().removeprefix(b"data: "))
+    def workspace(self) -> Any:
+        with urllib.request.urlopen(f"{self.url}page/workspace", timeout=WAIT_S) as response:
+            return json.loads(response.read())
 
     def ask(self, text: str) -> str:
         """Ask in a direct message; return the timestamp of the thread."""
@@ -61,8 +56,10 @@ class Trial:
     def answer(self, ts: str) -> str:
         """Return the text and the blocks of the finished answer, as JSON."""
         direct, patience = self.post("dm")["channel"], Patience(120)
+        live = f"{self.url}page/live?user={SAMPLE_OWNER}&channel={direct}&thread={ts}"
         while True:
-            seen = self.read_live_page(direct, ts)
+            with urllib.request.urlopen(live, timeout=WAIT_S) as response:
+                seen = json.loads(response.readline().removeprefix(b"data: "))
             replies = [m for m in seen["thread"] if m["user"] != SAMPLE_OWNER and m["text"]]
             if replies and not seen["working"]:
                 return json.dumps(replies, ensure_ascii=False)
@@ -70,69 +67,46 @@ class Trial:
             time.sleep(0.2)
 
 
-def environment(folder: Path) -> dict[str, str]:
-    (folder / "assistant.yaml").write_text(f"data_dir: {folder / 'data'}\n", "utf-8")
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
-    return {**inherited, "HOME": str(folder), "NO_COLOR": "1"}
-
-
-def start(folder: Path, *words: str) -> Fork:
-    log = folder / f"output-{time.monotonic_ns()}"
-    return Fork("bot", *words, env=environment(folder), folder=folder, log=log)
-
-
-def command(folder: Path, *words: str) -> tuple[int | None, str]:
-    """Return the exit code and the output of a command."""
-    process = start(folder, *words)
-    return process.wait(), process.read_output()
-
-
 OPENED = re.compile(r"Open (http://127\.0\.0\.1:\d+/) in a browser .*\n")
 
 
 @contextmanager
-def trial(folder: Path, port: int) -> Iterator[Trial]:
-    process = start(folder, "serve", "--local", "--port", "0", "--page-port", str(port))
-    try:
+def trial(port: int = 0) -> Iterator[Trial]:
+    Path("command.log").unlink(missing_ok=True)  # of an earlier one
+    with forked_command("serve", "--local", "--port", "0", "--page-port", str(port)) as process:
         found = OPENED.match(process.wait_for_output())
         assert found, process.read_output()
         yield Trial(found[1])
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()
 
 
 @pytest.mark.timeout(600)
-def test_local_page_shares_its_sample_and_runs_with_the_command_line(tmp_path: Path) -> None:
+def test_local_page_shares_its_sample_and_runs_with_the_command_line(shell: Shell) -> None:
     port = free_port()
-    with trial(tmp_path, port) as page:
+    with trial(port) as page:
         assert page.url == f"http://127.0.0.1:{port}/"
-        since = page.get("page/workspace")["now"] - SAMPLE_AS_OF.timestamp()
-        assert 0 <= since < 600
+        assert 0 <= page.workspace()["now"] - SAMPLE_AS_OF.timestamp() < 600
         answer = page.answer(page.ask(REFUNDS))
         assert "505.00 EUR" in answer
-        _, by_command = command(
-            *(tmp_path, "ask", REFUNDS, "--sample", "--model", "offline", "--json")
-        )
-        assert "505" in by_command
+        by_command = shell("ask", REFUNDS, "--sample", "--model", "offline", "--json")
+        assert "505" in by_command.out
         (run,) = set(re.findall(r'"value": "([0-9a-f]{12})"', answer))
-        assert "0 leaks" in command(tmp_path, "audit", run)[1]
-        assert REFUNDS in command(tmp_path, "show", run)[1]
-        code, output = command(
-            tmp_path, "serve", "--local", "--port", "0", "--page-port", str(port)
-        )
-        assert (code, f"The page cannot use port {port}" in output) == (2, True)
-        code, output = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", "0")
-        assert (code, "Another `assistant serve`" in output) == (2, True)
-    with trial(tmp_path, 0):  # starts empty: earlier runs are gone
-        assert "There is no run" in command(tmp_path, "show", run)[1]
+        assert "0 leaks" in shell("audit", run).out
+        assert REFUNDS in shell("show", run).out
+        for page_port, reason in (
+            (port, f"The page cannot use port {port}"),
+            (0, "Another `assistant serve`"),
+        ):
+            done = shell("serve", "--local", "--port", "0", "--page-port", page_port)
+            assert (done.code, reason in done.err) == (2, True)
+    with trial():  # starts empty: earlier runs are gone
+        assert "There is no run" in shell("show", run).err
 
 
 @pytest.mark.timeout(600)
-def test_recorded_answers_are_replayed_only_for_recorded_questions(tmp_path: Path) -> None:
+def test_recorded_answers_are_replayed_only_for_recorded_questions() -> None:
     openings = {each["opening"] for each in read_data("recordings")}
-    with trial(tmp_path, 0) as page:
-        threads = {text: page.ask(text) for text in page.get("page/workspace")["prompts"]}
+    with trial() as page:
+        threads = {text: page.ask(text) for text in page.workspace()["prompts"]}
         assert len(threads) > 12
         for text, ts in threads.items():
             assert (RECORDED_MARK in page.answer(ts)) == (text in openings), text

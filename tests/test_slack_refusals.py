@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from html import unescape
 from itertools import product
 from pathlib import Path
@@ -17,7 +12,6 @@ from engine_kit import (
     Json,
     brief_answer,
     channel_id,
-    come,
     results,
     say,
     scripted_parent,
@@ -26,12 +20,10 @@ from engine_kit import (
     use,
     workspace,
 )
-from serve_kit import ASKER, Served, change_settings, echo, serve, with_rules, with_sections
-from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from serve_kit import Served, change_settings, echo, serve, with_rules, with_sections
+from standins.slack import BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, LastingFaults
 from standins.slack_scopes import BOT_SCOPES, Identity
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import save_call, saving_model
 from test_serve_policy import GUEST, SHARED, STRANGER, mixed_workspace
 
@@ -41,15 +33,8 @@ from config.settings import Settings
 from config.words import phrase
 
 START, UPDATE, POST = "chat.startStream", "chat.update", "chat.postMessage"
-BEGIN, NEARLY, END = "It is **open**", "✓", "This is all of it"
-LAST_WRITE = "feedback_buttons"
-"""Occurs in the write that completes an answer."""
-ANSWER = (
-    f"{BEGIN} [F1.1]. {'Nobody has looked at it yet. ' * 8}{NEARLY} Nearly done, so wait. {END}."
-)
-LINES = "\n".join(f"{n}. {'word ' * 12}" for n in range(400))
-LONG_ANSWER = ANSWER.replace(NEARLY, f"\n\n{LINES}\n\n{NEARLY}")
-"""It comes in three messages."""
+BEGIN, END = "It is **open**", "This is all of it"
+ANSWER = f"{BEGIN} [F1.1]. {'Nobody has looked at it yet. ' * 8} {END}."
 
 
 UNLIMITED = with_sections(
@@ -96,226 +81,78 @@ async def test_stream_for_an_external_user_names_their_team(
 
 # ---- every error code
 
-
-@dataclass
-class Script:
-    """Wraps the app of a Slack and refuses chosen calls of one method."""
-
-    app: ASGIApp
-    method: str = ""
-    code: str = ""
-    which: str = ""
-    """`first`, `second`, `last` (it holds `mark`) or `every`."""
-    mark: str = ""
-    seen: int = 0
-    refused: int = 0
-
-    async def next_call(self, after: int, seconds: float) -> None:
-        """Return when the method was called more than `after` times, or when the time is over."""
-        for _ in range(round(seconds / 0.01)):
-            if self.seen > after:
-                return
-            await asyncio.sleep(0.01)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != f"{API_PATH}{self.method}":
-            await self.app(scope, receive, send)
-            return
-        messages = [await receive()]
-        while messages[-1].get("more_body"):
-            messages.append(await receive())
-        self.seen += 1
-        if self._picks(b"".join(m.get("body", b"") for m in messages).decode()):
-            self.refused += 1
-            await self._refusal()(scope, receive, send)
-            return
-
-        async def again() -> Message:
-            return messages.pop(0) if messages else await receive()
-
-        await self.app(scope, again, send)
-
-    def _picks(self, body: str) -> bool:
-        match self.which:
-            case "first" | "second":
-                return self.seen == ("first", "second").index(self.which) + 1
-            case "last":
-                return self.mark in body and not self.refused
-        return self.which == "every"
-
-    def _refusal(self) -> Response:
-        if self.code.startswith("http_"):
-            return Response("no", int(self.code.removeprefix("http_")))
-        return JSONResponse({"ok": False, "error": self.code})
-
-    def set(self, method: str, code: str, which: str, mark: str) -> None:
-        self.method, self.code, self.which, self.mark = method, code, which, mark
-        self.seen = self.refused = 0
-
-
-def paced_model(script: Script) -> Callable[[ASGIApp], ASGIApp]:
-    """Delay each piece of text until the one before is sent to Slack, at most 0.25 seconds."""
-
-    def slow(app: ASGIApp) -> ASGIApp:
-        async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            async def send_slowly(message: Message) -> None:
-                before = script.seen
-                await send(message)
-                if b"text_delta" in message.get("body", b""):
-                    await script.next_call(before, 0.25)
-
-            await app(scope, receive, send_slowly)
-
-        return call
-
-    return slow
-
-
-@dataclass(frozen=True)
-class Write:
-    """One kind of write, and the requests in which it is refused."""
-
-    method: str
-    columns: tuple[str, ...]
-    mark: str = LAST_WRITE
-    """Occurs in its last call."""
-    streams: bool = True
-    is_long: bool = False
-    """The answer comes in several messages."""
-    title: str = ""
-    has_answer: bool = False
-    """The answer is complete already, and no apology may replace it."""
-    has_file: bool = False
-    is_whisper: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.title or self.method
-
-
-ALWAYS, COLUMNS = ("first", "every"), ("first", "second", "last", "every")
-WRITES = (
-    Write("chat.startStream", ALWAYS),
-    Write("chat.appendStream", COLUMNS, json.dumps(NEARLY)[1:-1]),
-    Write("chat.stopStream", ALWAYS),
-    Write(UPDATE, ALWAYS, title="chat.update behind a stream", has_answer=True),
-    Write(UPDATE, COLUMNS, streams=False),
-    Write(POST, ("first", "second", "last"), streams=False, is_long=True),
-    Write("chat.postEphemeral", ALWAYS, is_whisper=True),
-    Write("files.completeUploadExternal", ALWAYS, has_file=True),
-)
-PACED = ("chat.appendStream", UPDATE)
-"""Methods that are called again while the model writes."""
-CODES = {
-    "chat.startStream": "team_not_found missing_scope is_archived a_code_nobody_listed",
-    "chat.appendStream": "channel_type_not_supported missing_scope message_not_found",
-    "chat.stopStream": "http_404 unknown_method missing_scope message_not_found",
-    UPDATE: "update_failed block_mismatch message_not_found edit_window_closed unknown_method",
-    POST: "invalid_blocks a_code_nobody_listed restricted_action",
-    "chat.postEphemeral": "user_not_in_channel",
-    "files.completeUploadExternal": "missing_scope file_type_not_allowed",
-}
-"""One or two codes of each class that the writer distinguishes; docs.slack.dev lists them."""
-ENDINGS = {"answer", "sentence"}
-STREAM_LEFT = "answer below a stream that nobody can end"
+WHOLE, SENTENCE = "the answer", "one sentence"
+STREAM_LEFT = "the answer beside a stream that nobody can end"
 """Slack ends it by itself after five minutes."""
-NO_REPLY = {"nothing"}
-"""Slack accepts no plain message either, so not even a placeholder is posted. A private message
-is not posted in public instead."""
+NOTHING = "nothing"
+"""Slack accepts no plain message either, so not even a placeholder is posted."""
+ENDS = {WHOLE, SENTENCE}
 
 
-async def ask_and_wait(bot: Served, write: Write) -> str:
-    """Ask, and return the thread when the request has ended."""
-    user = GUEST if write.is_whisper else ASKER
-    bot.slack.state.members[bot.channel][user] = None
-    thread = bot.ask("Write the plan" if write.has_file else "What is open?", user=user)
-    key = f"T0ACME/{bot.channel}/{thread}"
-
-    async def is_over() -> bool:
-        request = await bot.inbox.request(key)
-        is_finished = request and request.state in ("done", "failed", "ignored")
-        return bool(is_finished and not bot.bench.dispatch.at_work)
-
-    await come(is_over)
-    return thread
-
-
-def outcome(bot: Served, write: Write, thread: str) -> str:
+def outcome(bot: Served, thread: str) -> str:
     """Return what the thread shows in the end."""
     shown = bot.replies(thread)
-    text = "\n".join(m.text for m in shown)
-    if write.has_file:
-        has_file = any(m.files for m in shown)
-        has_note = "Files that are not here" in text
-        return "answer" if "Here they are" in text and has_file != has_note else text
     if not shown:
-        return "nothing"
-    if text.count(phrase("reply.failed")) == 1:
-        return "sentence"
-    answer = [m for m in shown if m.metadata and not m.streaming]
-    parts = {m.metadata["event_payload"].get("of") for m in answer if m.metadata}
-    answer_text = "\n".join(m.text for m in answer)
-    is_whole = answer_text.count(BEGIN) == answer_text.count(END) == 1 and parts == {len(answer)}
-    if is_whole and len(shown) > len(answer) == 1 and write.method == "chat.stopStream":
-        return STREAM_LEFT
-    return "answer" if is_whole and len(shown) == len(answer) else f"WRONG: {text}"
-
-
-async def cell(bot: Served, script: Script, write: Write, code: str, column: str) -> str:
-    """Return the outcome of one code at one call; `-` if no request made such a call."""
-    for _ in range(3):
-        script.set(write.method, code, column, write.mark)
-        thread = await ask_and_wait(bot, write)
-        refused = script.refused
-        script.set("", "", "", "")
-        if refused:
-            return outcome(bot, write, thread)
-    return "-"
-
-
-@asynccontextmanager
-async def scripted_bot(write: Write, folder: Path) -> AsyncIterator[tuple[Served, Script]]:
-    """A bot whose requests make this write, and the script in front of its Slack."""
-    space = mixed_workspace() if write.is_whisper else workspace(6)
-    slack = LocalSlack(space, streams_refused=None if write.streams else "unknown_method")
-    script = Script(slack.app)
-    slack.app = script  # type: ignore[assignment]
-    answer = say(LONG_ANSWER if write.is_long else ANSWER)
-    model = (
-        saving_model(save_call("plan.md"))
-        if write.has_file
-        else scripted_parent(brief_answer(2), answer)
-    )
-    async with serve(
-        folder,
-        model,
-        slack=slack,
-        latency_s=0.02,
-        before_model=paced_model(script) if write.method in PACED else lambda app: app,
-        change=UNLIMITED,
-        roles={"parent": {"max_tokens": 20_000}},
-        serve={"outage_give_up_s": 2.5},
-    ) as bot:
-        yield bot, script
+        return NOTHING
+    if sum(phrase("reply.failed") in m.text for m in shown) == 1:
+        return SENTENCE
+    (answer,) = [m for m in shown if m.metadata and not m.streaming]
+    assert answer.metadata
+    assert answer.metadata["event_payload"]["of"] == 1
+    assert answer.text.count(BEGIN) == answer.text.count(END) == 1
+    return WHOLE if shown == [answer] else STREAM_LEFT
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
+@pytest.mark.parametrize(
+    ("method", "codes", "streams", "allowed"),
+    [
+        (START, "team_not_found missing_scope is_archived never_heard_of", True, ENDS),
+        ("chat.appendStream", "channel_type_not_supported missing_scope", True, ENDS),
+        ("chat.stopStream", "unknown_method missing_scope", True, {*ENDS, STREAM_LEFT}),
+        (UPDATE, "update_failed message_not_found edit_window_closed", True, {WHOLE}),
+        (UPDATE, "block_mismatch message_not_found unknown_method", False, ENDS),
+        (POST, "invalid_blocks never_heard_of restricted_action", False, {*ENDS, NOTHING}),
+    ],
+)
 async def test_request_ends_in_an_answer_or_an_error_when_slack_refuses_a_write(
-    write: Write, tmp_path: Path
+    tmp_path: Path, method: str, codes: str, streams: bool, allowed: set[str]
 ) -> None:
-    allowed = {"answer"} if write.has_answer else set(ENDINGS)
-    allowed |= NO_REPLY if write.method == POST else set()
-    allowed = NO_REPLY if write.is_whisper else allowed
-    called = set[str]()
-    async with scripted_bot(write, tmp_path) as (bot, script):
-        for code, column in product(CODES[write.method].split(), write.columns):
-            result = await cell(bot, script, write, code, column)
-            if result != "-":
-                called.add(column)
-                expected = allowed | ({STREAM_LEFT} if column == "every" else set())
-                assert result in expected, (code, column)
-    assert called == set(write.columns)
+    """Each call is refused, or the first one; docs.slack.dev lists the codes."""
+    slack = LocalSlack(workspace(6), streams_refused=None if streams else "unknown_method")
+    model, limit = scripted_parent(brief_answer(2), say(ANSWER)), {"outage_give_up_s": 2.5}
+    async with serve(
+        tmp_path, model, slack=slack, latency_s=0.02, change=UNLIMITED, serve=limit
+    ) as bot:
+        for code, kind in product(codes.split(), (list, LastingFaults)):
+            before = slack.calls[method]
+            slack.faults = kind([Fault(method, f"error:{code}")])
+            thread = bot.ask()
+            await bot.quiet()
+            slack.faults = []
+            assert slack.calls[method] > before
+            assert outcome(bot, thread) in allowed, (code, kind)
+
+
+async def test_private_message_that_slack_refuses_is_not_posted_in_public(tmp_path: Path) -> None:
+    async with serve(tmp_path, scripted_parent(echo), space=mixed_workspace()) as bot:
+        bot.slack.state.members[bot.channel][GUEST] = None
+        bot.slack.faults.append(Fault("chat.postEphemeral", "error:user_not_in_channel"))
+        thread = bot.ask(user=GUEST)
+        await bot.quiet()
+        assert bot.slack.faults == []
+        assert bot.replies(thread) == []
+
+
+@pytest.mark.parametrize("code", ["missing_scope", "file_type_not_allowed"])
+async def test_file_that_slack_refuses_is_named_below_the_answer(tmp_path: Path, code: str) -> None:
+    async with serve(tmp_path, saving_model(save_call("plan.md"))) as bot:
+        bot.slack.faults = LastingFaults([Fault("files.completeUploadExternal", f"error:{code}")])
+        thread = bot.ask("Write the plan")
+        await bot.quiet()
+        text = "\n".join(m.text for m in bot.replies(thread))
+        assert "Here they are" in text
+        assert "Files that are not here" in text
 
 
 # ---- missing scopes and failed look-ups
@@ -328,11 +165,6 @@ def slack_without(*scopes: str) -> LocalSlack:
     """A workspace in which the app lacks these scopes."""
     limited = Identity(BOT_USER, BOT_ID, BOT_SCOPES - set(scopes))
     return LocalSlack(workspace(3), tokens={BOT_TOKEN: limited})
-
-
-def bare(text: str) -> str:
-    """A text as people see it, without the joiners that keep names in it from being mentions."""
-    return unescape(text).replace("\N{WORD JOINER}", "")
 
 
 @pytest.mark.parametrize(
@@ -384,12 +216,6 @@ def reader(body: Json) -> Answer:
 READING_MODEL = scripted_parent(brief_answer(2), say("Nothing was found."), children=reader)
 
 
-async def answer_text(bot: Served, text: str, channel: str = "") -> str:
-    """Return all text of the answer to a request."""
-    answer = await bot.answer(bot.ask(text, channel=channel), channel=channel)
-    return bare(f"{answer.text}\n{answer.blocks}")
-
-
 @pytest.mark.parametrize(
     ("scope", "reason"),
     [
@@ -402,5 +228,6 @@ async def test_missing_scope_for_reading_messages_or_memberships_is_named(
 ) -> None:
     """Without memberships the bot cannot know who may read a private channel."""
     async with serve(tmp_path, READING_MODEL, slack=slack_without(scope)) as bot:
-        text = await answer_text(bot, "What is open in #support-2?")
+        shown = await bot.answer(bot.ask("What is open in #support-2?"))
+        text = unescape(f"{shown.text}\n{shown.blocks}").replace("\N{WORD JOINER}", "")
         assert f"{reason}: the app lacks the scope {scope}. {ADD[:-1]}" in text

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import until
-from slack_bolt.response import BoltResponse
-from standins.slack import API_PATH, LocalSlack
+from engine_kit import scripted_parent, until, workspace
+from serve_kit import ASKER, Served, echo, mention, serve, with_sections
+from standins.slack import LocalSlack
 from standins.slack_faults import Fault
-from timing import patient
 
 from bot.listeners import socket_mode
-from bot.listeners.socket_mode import Sockets
-from bot.local.server import LocalServer
-from bot.local.workspace import Channel, Team, User, Workspace
-from config.settings import load_settings
-
-WORKSPACE = Workspace(
-    Team("T0ACME", "Acme", "acme"),
-    (User("U0ANA", "ana", "Ana Ruiz"),),
-    (Channel("C0SUPPORT", "support", (), ("U0ANA",)),),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -35,59 +21,10 @@ def _without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_mode, "STAGGER_S", 0.02)
 
 
-@dataclass
-class Receiver:
-    """Sockets connected to a local Slack, and what they received."""
-
-    slack: LocalSlack
-    sockets: Sockets
-    payloads: list[Any] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-    delay: float = 0.0
-
-    async def receive(self, payload: Any) -> BoltResponse:
-        self.payloads.append(payload)
-        await asyncio.sleep(self.delay)
-        return BoltResponse(status=200, body="")
-
-    def texts(self) -> list[str]:
-        events = [p["event"] for p in self.payloads if isinstance(p.get("event"), dict)]
-        return [str(e.get("text")) for e in events if e.get("type") == "message"]
-
-
-@asynccontextmanager
-async def connected_receiver(
-    count: int = 2, deaf_after_s: float = 40.0, **options: Any
-) -> AsyncIterator[Receiver]:
-    slack = LocalSlack(WORKSPACE, **{"retries_s": (0.2, 0.2, 0.2), "ack_s": 0.5, **options})
-    settings = load_settings(env={}).slack.model_copy(
-        update={"sockets": count, "deaf_after_s": deaf_after_s, "timeout_s": 2}
-    )
-    with LocalServer(slack.app, "slack") as server:
-        receiver: Receiver
-
-        async def receive(payload: Any) -> BoltResponse:
-            return await receiver.receive(payload)
-
-        sockets = Sockets(
-            receive,
-            "xapp-local",
-            settings,
-            base_url=server.url + API_PATH,
-            on_gap=lambda: receiver.gaps.append(time.monotonic()),
-        )
-        receiver = Receiver(slack, sockets)
-        before = asyncio.all_tasks()
-        task = asyncio.create_task(sockets.run())
-        try:
-            yield receiver
-        finally:
-            sockets.close()
-            async with patient(30):
-                await asyncio.gather(task, return_exceptions=True)
-            await asyncio.sleep(0)
-            assert asyncio.all_tasks() == before
-    slack.close()
+async def wait_for_sockets(bot: Served, count: int) -> None:
+    sockets = bot.bench.sockets
+    assert sockets
+    await until(lambda: sockets.alive == bot.slack.sockets.count == count)
 
 
 def end_reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -97,77 +34,57 @@ def end_reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
 
 
-async def test_configured_number_of_sockets_receives_each_event_once() -> None:
-    async with connected_receiver(count=3) as receiver:
-        assert receiver.sockets.alive == 0
-        await until(lambda: receiver.sockets.alive == 3)
-        assert receiver.sockets.connected.is_set()
-        for number in range(30):
-            receiver.slack.people.say("U0ANA", "C0SUPPORT", f"hello {number}")
-        await until(lambda: len(receiver.texts()) == 30)
-        await until(lambda: all(d.acked_at for d in receiver.slack.deliveries))
-        assert sorted(receiver.texts()) == sorted(f"hello {n}" for n in range(30))
-        assert {d.attempt for d in receiver.slack.deliveries} == {0}
-        assert receiver.slack.sockets.count == 3
-    await until(lambda: receiver.slack.sockets.count == 0)
+async def test_configured_number_of_sockets_receives_each_event_once(tmp_path: Path) -> None:
+    three = with_sections(slack={"sockets": 3})
+    async with serve(tmp_path, scripted_parent(echo), change=three) as bot:
+        await wait_for_sockets(bot, 3)
+        for thread in [bot.ask(f"Hello {number}?") for number in range(6)]:
+            await bot.answer(thread)
+        await bot.quiet()
+        assert {d.attempt for d in bot.slack.deliveries} == {0}
+        assert bot.slack.sockets.count == 3
+    await until(lambda: bot.slack.sockets.count == 0)
 
 
 @pytest.mark.parametrize("reason", ["refresh_requested", "warning", "link_disabled", "abort"])
-async def test_closed_socket_is_replaced_and_its_gap_is_reported(
-    reason: Any, caplog: pytest.LogCaptureFixture
+async def test_closed_sockets_are_replaced(
+    tmp_path: Path, reason: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with connected_receiver() as receiver:
-        receiver.slack.sockets.warning_s = 1.0
-        await until(lambda: receiver.sockets.alive == 2 and len(receiver.gaps) == 1)
-        receiver.slack.sockets.drop(reason)
-        await until(lambda: len(receiver.gaps) == 3)
-        await until(lambda: receiver.sockets.alive == 2 and receiver.slack.sockets.count == 2)
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
+        bot.slack.sockets.warning_s = 1.0
+        await wait_for_sockets(bot, 2)
+        bot.slack.sockets.drop(reason)
+        await until(lambda: len(end_reasons(caplog)) == 2)
+        await wait_for_sockets(bot, 2)
         assert end_reasons(caplog) == ["lost" if reason == "abort" else reason] * 2
-        receiver.slack.people.say("U0ANA", "C0SUPPORT", "still there?")
-        await until(lambda: receiver.texts() == ["still there?"])
+        await bot.answer(bot.ask("Still there?"))
 
 
-async def test_expiring_socket_stays_open_until_its_replacement_is_connected() -> None:
-    async with connected_receiver() as receiver:
-        receiver.slack.sockets.warning_s = 5.0
-        await until(lambda: receiver.sockets.alive == 2)
+async def test_expiring_socket_stays_open_until_its_replacement_is_connected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
+        bot.slack.sockets.warning_s = 5.0
+        await wait_for_sockets(bot, 2)
         lowest = 2
-        receiver.slack.sockets.drop("warning")
-        while len(receiver.gaps) < 3:
-            lowest = min(lowest, receiver.slack.sockets.count)
+        bot.slack.sockets.drop("warning")
+        while len(end_reasons(caplog)) < 2:
+            lowest = min(lowest, bot.slack.sockets.count)
             await asyncio.sleep(0.001)
         assert lowest == 2
 
 
-async def test_malformed_connection_response_is_retried(caplog: pytest.LogCaptureFixture) -> None:
-    async with connected_receiver(count=1) as receiver:
-        receiver.slack.faults.append(Fault("apps.connections.open", "malformed"))
-        await until(lambda: receiver.sockets.alive == 1)
-        assert [r.message[:18] for r in caplog.records] == ["no socket to Slack"]
-
-
-async def test_received_event_is_acknowledged_before_the_close() -> None:
-    async with connected_receiver(count=1) as receiver:
-        await until(lambda: receiver.sockets.alive == 1)
-        receiver.delay = 0.3
-        receiver.slack.people.say("U0ANA", "C0SUPPORT", "hello")
-        await until(lambda: bool(receiver.payloads))
-        receiver.sockets.close()
-        await until(lambda: bool(receiver.slack.deliveries[-1].acked_at))
-
-
-async def test_configured_number_of_sockets_is_restored_after_many_drops(
-    caplog: pytest.LogCaptureFixture,
+async def test_first_connection_is_retried_and_finds_what_was_lost_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
-    async with connected_receiver() as receiver:
-        for number in range(20):
-            await until(lambda: receiver.sockets.alive and receiver.slack.sockets.count >= 1)
-            receiver.slack.sockets.drop("abort" if number % 3 else "refresh_requested", number % 2)
-            await asyncio.sleep(0.02)
-        await until(lambda: receiver.sockets.alive == 2)
-        await until(lambda: receiver.slack.sockets.count == 2)
-        # one gap at the first connect, and one for each replacement
-        await until(lambda: len(receiver.gaps) == len(end_reasons(caplog)) + 1)
-    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+    slack = LocalSlack(workspace(1), retries_s=())
+    channel = next(iter(slack.state.channels))
+    thread = slack.people.say(ASKER, channel, mention("Anybody there?"))
+    await until(lambda: all(d.reason for d in slack.deliveries))
+    slack.faults.append(Fault("apps.connections.open", "malformed"))
+    async with serve(tmp_path, scripted_parent(echo), slack=slack) as bot:
+        await bot.answer(thread)
+    assert slack.faults == []
+    assert [r for r in caplog.records if r.message.startswith("no socket to Slack")]

@@ -6,23 +6,17 @@ People and channels have the same ids in both on purpose.
 from __future__ import annotations
 
 import asyncio
-import gc
-import inspect
 import json
-import types
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import sqlalchemy as sa
+from card_kit import buttons, cards_in
 from engine_kit import Json, come, say, turn, until, use
-from fleet_kit import Balancer, Fleet
 from fork_server import Fork
-from pg_kit import database
 from serve_kit import ASKER, request_in
-from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack_teams import COMPANY, token_of
 from teams_kit import (
     ACME,
@@ -38,18 +32,13 @@ from timing import WAIT_S
 
 from bot.errors import SetupError
 from bot.local.model.answer import Answer
-from bot.local.server import LocalServer
 from bot.local.slack.events import block_actions
-from bot.metrics import Metrics
-from bot.runs.durable import TeamWorkflows
+from bot.reports.frame import DETAILS
 from bot.runs.store import RunNotFound
 from bot.serving.serve import Server
-from bot.slack.messages import Bot
+from bot.slack.blocks import FEEDBACK
 from bot.storage.database import Database
 from bot.storage.tables import METADATA, installations, oauth_states
-from config.settings import Settings
-from subagents.model import ModelClient
-from subagents.rate_limiter import RateLimiter
 
 pytestmark = pytest.mark.system
 
@@ -59,9 +48,8 @@ def server_of(two: TwoWorkspaces, team: str) -> Server:
     return two.serving.servers[team]
 
 
-async def rows(server: Server) -> dict[str, int]:
-    """Return the number of rows of each table of a workspace."""
-    database = server.dispatch.inbox.database
+async def rows(database: Database) -> dict[str, int]:
+    """Return the number of rows of each table."""
     counts = {}
     for table in METADATA.sorted_tables:
         found = await database.read(sa.select(sa.func.count()).select_from(table))
@@ -100,9 +88,9 @@ async def assert_answers_are_separate(two: TwoWorkspaces) -> None:
 
 async def test_each_workspace_is_answered_only_from_its_own_data(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
-        untouched = await rows(server_of(two, BETA))
+        untouched = await rows(server_of(two, BETA).dispatch.inbox.database)
         assert "red-apple" in await ask_about(two.acme, "red-apple")
-        assert await rows(server_of(two, BETA)) == untouched
+        assert await rows(server_of(two, BETA).dispatch.inbox.database) == untouched
         assert "blue-pear" in await ask_about(two.beta, "blue-pear")
         await assert_answers_are_separate(two)
         asks = [request_in(body) for body in two.model.recorded]
@@ -113,6 +101,10 @@ async def test_each_workspace_is_answered_only_from_its_own_data(tmp_path: Path)
         for hidden in (ACME, BETA, "red-apple", "blue-pear", ASKER):
             assert hidden not in metrics
         assert await installed_teams(two) == [ACME, BETA]
+        assert two.serving
+        shared = await rows(two.serving.installations._database)
+        of_the_server = {installations.name: 2, "flags": shared["flags"]}
+        assert {name: count for name, count in shared.items() if count} == of_the_server
     stored = read_all_files(tmp_path)
     assert ACME.encode() in stored
     assert token_of(ACME).encode() not in stored
@@ -185,47 +177,6 @@ async def test_daily_limit_and_pause_apply_to_one_workspace_only(tmp_path: Path)
         assert not await server_of(two, BETA).dispatch.inbox.paused_by()
 
 
-SHARED = (ModelClient, TeamWorkflows, RateLimiter, Metrics, type, types.ModuleType, asyncio.Task)
-"""Types that all workspaces of a process share, or that refer to everything."""
-
-
-def parts_of(server: Server) -> Iterator[object]:
-    """Yield all objects that a workspace's server refers to, directly or not."""
-    seen: dict[int, object] = {}
-    todo: list[object] = [server]
-    while todo:
-        part = todo.pop()
-        if id(part) in seen or isinstance(part, SHARED):
-            continue
-        seen[id(part)] = part
-        yield part
-        if isinstance(part, types.FunctionType):
-            todo += [*(part.__closure__ or ()), *(part.__defaults__ or ())]
-        elif isinstance(part, types.CoroutineType):
-            todo += list((inspect.getcoroutinelocals(part) or {}).values())
-        elif not isinstance(part, asyncio.AbstractEventLoop):
-            todo += gc.get_referents(part)
-
-
-async def test_objects_of_a_workspace_reference_only_its_own_database_token_and_settings(
-    tmp_path: Path,
-) -> None:
-    async with two_teams(tmp_path) as two:
-        for team in (ACME, BETA):
-            await ask_about(two.acme if team == ACME else two.beta, "fruit")
-            parts = list(parts_of(server_of(two, team)))
-            folder = two.settings.data_dir / "teams" / team
-            databases = [part for part in parts if isinstance(part, Database)]
-            assert {part.where for part in databases} == {str(folder / "assistant.sqlite")}
-            assert len(databases) >= 2
-            tokens = {part.token for part in parts if isinstance(part, AsyncWebClient)}
-            assert tokens == {token_of(team)}
-            settings = {part.team for part in parts if isinstance(part, Settings)}
-            assert settings == {team}
-            bots = {part.team for part in parts if isinstance(part, Bot)}
-            assert bots == {team}
-
-
 async def test_ids_of_another_workspace_are_unknown(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         thread = two.acme.ask("What of the red-apple?")
@@ -234,7 +185,8 @@ async def test_ids_of_another_workspace_are_unknown(tmp_path: Path) -> None:
         (run,) = await acme.dispatch.runs.store.runs(10)
         state = await acme.connecting.states.begin(ASKER, ACME)
         await until(acme.is_idle, WAIT_S)
-        before = await rows(acme)
+        database = acme.dispatch.inbox.database
+        before = await rows(database)
 
         with pytest.raises(RunNotFound):
             await beta.dispatch.runs.store.run(run.id)
@@ -245,51 +197,16 @@ async def test_ids_of_another_workspace_are_unknown(tmp_path: Path) -> None:
         assert await beta.connecting.owner(forged) is None
         assert (await two.visit(f"/google/connect?state={forged}"))[0] == 410
         key = f"{ACME}/{two.acme.channel}/{thread}"
-        for action, value in (
-            ("feedback", f"good {key}"),
-            ("card_approve", run.id),
-            ("schedule_delete", run.id),
-            ("answer_details", run.id),
-        ):
+        for action, value in ((FEEDBACK, f"good:{key}"), (DETAILS, run.id)):
             click = {"type": "button", "action_id": action, "value": value, "action_ts": "1.0"}
             body = block_actions(two.beta.slack.state, ASKER, click)
             two.beta.slack.put("interactive", body)
         text = await ask_about(two.beta, f"run {run.id}, and of {key}")
         assert "red-apple" not in text + two.beta.texts()
-        assert {**await rows(acme), "cursors": 0} == {**before, "cursors": 0}  # written late
-
-
-async def test_each_workspace_is_answered_once_after_one_of_two_replicas_is_killed(
-    tmp_path: Path,
-) -> None:
-    balancer = Balancer()
-    with (
-        database() as url,
-        LocalServer(balancer.app, "balancer") as front,
-        two_slacks(tmp_path, url=url, front=front.url, latency_s=1.0) as two,
-    ):
-        fleet = Fleet(tmp_path, two.acme.slack, two.model, balancer, environment(two))
-        try:
-            (first, _) = await fleet.start_bots(2)
-            two.url = first.url
-            for team in (ACME, BETA):
-                await two.install(team)
-            seen = two.router.calls  # once by the installation, then by each process that serves it
-            places = [(team, "auth.test") for team in (ACME, BETA)]
-            await until(lambda: all(seen.count(p) > len(fleet.bots) for p in places), WAIT_S)
-            asks = [(p, p.ask(f"What of {p.team}-fruit?")) for p in (two.acme, two.beta)]
-            await until(lambda: len(two.model.recorded) >= 2, WAIT_S)
-            first.kill()
-            balancer.targets.remove(first.url)
-            for place, thread in asks:
-                await place.wait_for_reply(thread, f"{place.team}-fruit")
-                assert len(place.replies(thread)) == 1
-            assert f"{BETA}-fruit" not in two.acme.texts()
-            assert f"{ACME}-fruit" not in two.beta.texts()
-            assert not fleet.bots[-1].tracebacks()
-        finally:
-            for bot in fleet.bots:
-                bot.kill()
+        assert {**await rows(acme.dispatch.inbox.database), "cursors": 0} == {
+            **before,
+            "cursors": 0,
+        }  # written late
 
 
 @pytest.mark.parametrize(
@@ -303,18 +220,6 @@ async def test_workspace_specific_settings_are_rejected_for_all_workspaces(
         await served_workspaces(two).__aenter__()
 
 
-async def test_shared_database_of_several_workspaces_contains_no_user_data(tmp_path: Path) -> None:
-    async with two_teams(tmp_path) as two:
-        assert two.serving
-        await ask_about(two.acme, "red-apple")
-        database = two.serving.installations._database
-        for table in METADATA.sorted_tables:
-            if table.name in (installations.name, "flags", "alembic_version"):
-                continue
-            found = await database.read(sa.select(sa.func.count()).select_from(table))
-            assert (table.name, found[0][0]) == (table.name, 0)
-
-
 def model(body: Json) -> Answer:
     """Ask back about a report, or repeat the request."""
     request = request_in(body)
@@ -325,32 +230,20 @@ def model(body: Json) -> Answer:
 
 async def test_click_from_another_workspace_has_no_effect_on_a_card(tmp_path: Path) -> None:
     async with two_teams(tmp_path, model) as two:
-        assert two.serving
-        thread = two.acme.ask("Send me which report?")
-
-        def cards() -> list[Json]:
-            shown = two.acme.slack.visible(two.acme.channel, thread)
-            blocks = [block for message in shown for block in message.blocks]
-            each = [e for block in blocks for e in block.get("elements", ())]
-            return [dict(e) for e in each if e.get("action_id") == "action_choose_1"]
-
-        await until(cards, WAIT_S)
-        (card,) = cards()
-        click = {"type": "button", "action_id": card["action_id"], "value": card["value"]}
-        body = block_actions(two.beta.slack.state, ASKER, {**click, "action_ts": "1.0"})
-        two.beta.slack.put("interactive", body)
+        acme = two.acme.slack
+        two.acme.ask("Send me which report?")
+        await until(lambda: cards_in(acme, two.acme.channel), WAIT_S)
+        (card,) = cards_in(acme, two.acme.channel)
+        action = "action_choose_1"
+        value = buttons(card)[action]
+        click = {"type": "button", "action_id": action, "value": value, "action_ts": "1.0"}
+        two.beta.slack.put("interactive", block_actions(two.beta.slack.state, ASKER, click))
         deliveries = two.beta.slack.deliveries
         await until(lambda: deliveries and deliveries[-1].acked_at, WAIT_S)
         assert "blue-pear" in await ask_about(two.beta, "blue-pear")
-        assert cards() == [card], "the card still waits"
-        people = two.acme.slack.people
-        ts = next(
-            m.ts
-            for m in two.acme.slack.visible(two.acme.channel, thread)
-            if card["value"] in str(m.blocks)
-        )
-        people.click(ASKER, two.acme.channel, ts, card["action_id"])
-        await until(lambda: not cards(), WAIT_S)
+        assert cards_in(acme, two.acme.channel) == [card], "the card still waits"
+        acme.people.click(ASKER, two.acme.channel, card.ts, action)
+        await until(lambda: not cards_in(acme, two.acme.channel), WAIT_S)
 
 
 LIST_COMMANDS = (
