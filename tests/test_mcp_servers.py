@@ -68,9 +68,6 @@ async def test_pypi_server_is_started_and_called(tmp_path: Path) -> None:
         args = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         result = await use(tools, "clock_convert_time", **args)
         assert "21:00:00+09:00" in text_of(result)
-        wrong = await use(tools, "clock_convert_time", **{**args, "target_timezone": "Mars"})
-        assert "Invalid timezone" in text_of(wrong)
-        assert "The call failed" in getattr(wrong, "note", "")
 
 
 async def test_pypi_server_is_called_over_http(tmp_path: Path) -> None:
@@ -83,11 +80,11 @@ async def test_pypi_server_is_called_over_http(tmp_path: Path) -> None:
     )
     server: dict[str, object] = {**READ, "url": f"http://127.0.0.1:{port}/mcp"}
     server["token_file"] = str(tmp_path / "token")
-    server["tools"] = ["create_workbook", "write_range", "read_range"]
+    server["tools"] = ["create_workbook"]
     try:
         async with kit(settings_of(tmp_path, excel=server)) as mcp:
             tools = await wait_for_tools(mcp)
-            assert len(tools) == 3, mcp.find_missing()
+            assert list(tools) == ["excel_create_workbook"]
             result = await use(tools, "excel_create_workbook", path="sales.xlsx")
             assert "sales.xlsx" in text_of(result)
         (tmp_path / "token").write_text("wrong")
@@ -279,4 +276,3 @@ async def test_failure_text_of_a_server_is_shown_only_as_untrusted_content(tmp_p
             await use(tools, "rogue_garbage")
         picture = await use(tools, "rogue_picture")
         assert text_of(picture) == "inside"
-        assert "no text: 1 image, 1 resource link" in getattr(picture, "note", "")
