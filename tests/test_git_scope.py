@@ -172,7 +172,8 @@ async def test_draft_branch_with_commits_of_others_is_not_changed(
     await write(tools, "s1", "a.md", "One\n")
     tip = repo.branches[f"{BRANCH}-1"].peel(pygit2.Commit)
     repo.create_commit(f"refs/heads/{BRANCH}-1", WHO, WHO, "Mine", tip.tree.id, [tip.id])
-    for tool, args in (("write_file", {"path": "b", "text": "x"}), ("git_commit", {"message": "x"})):
+    write_b = {"path": "b", "text": "x"}
+    for tool, args in (("write_file", write_b), ("git_commit", {"message": "x"})):
         assert "Others have committed" in await tools.fails(tool, folder=BOOK, **args)
     assert subjects(repo, f"{BRANCH}-1") == ["Mine", "Change a.md", "Begin"]
 

@@ -112,6 +112,9 @@ async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(
 ) -> None:
     text = "<!channel> *bold* <https://evil.example|here> :tada:\nif admin\u202e\u2066 {\u200b\n"
     card = card_of(await propose_push(tools, {"a.md": text}))
+    kinds = {leaf["type"] for block in card.last.blocks if block["type"] == "rich_text"
+             for group in block["elements"] for leaf in group["elements"]}  # fmt: skip
+    assert kinds <= {"text", "user", "date"}
     output = text_of_parts([card.last])
     assert "+<!channel> *bold* <https://evil.example|here> :tada:" in output
     assert "+if admin\\u202e\\u2066 {\\u200b" in output

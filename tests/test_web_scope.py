@@ -92,7 +92,6 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
          "Ports are opened by hand.", "Word document."),
         (Page("港は手で開く".encode("shift_jis"), "text/plain; charset=shift_jis"),
          "港は手で開く", ""),
-        (Page(b"<html>as it is written", "text/plain"), "<html>as it is written", ""),
         (Page(b"<html><p hidden>SECRET</p>Ports", "application/octet-stream"), "Ports",
          "It holds text that a reader would not see, which was left out."),
     ],
@@ -138,37 +137,17 @@ async def test_hidden_page_text_is_removed_and_noted() -> None:
     assert "would not see" in found.note
 
 
-LINKS = b"<a href=x>y</a>" * 130_000
-
-
 HOSTILE = {
     "depth": "<div>" * 100_000 + "x",
-    "depth with wrong ends": "<a></b><i></u>" * 140_000,
     "formatting": "<p>" + "".join(f"<font color={n}></p><p>" for n in range(30_000)),
     "adoption": "<b>" * 290 + "<p></b>" * 200_000,
-    "tables": "<table>" + "x<!---->" * 100_000,
-    "comments": "<!--" * 500_000,
-    "numbers": "&#" + "9" * 1_900_000,
-    "quotes": "<a b='" * 300_000,
-    "elements": "<p>x</p>" * 250_000,
     "attributes": "<div " + " ".join(f"a{n}=1" for n in range(250_000)) + ">x",
-    "styles": "".join(f"<p style='color:#{n:06x};margin:{n}px'>x</p>" for n in range(40_000)),
-    "declarations": "<p style='" + "a:b;" * 490_000 + "'>x",
-    "variables": "<p style='" + "".join(f"--a{n}:1;" for n in range(100_000)) + "'>x",
-    "rules": "<style>" + "*{color:red}" * 15_000 + "</style>" + "<p class=x>x</p>" * 50_000,
-    "selectors": "<style>"
-    + "*~* *~* *{a:b}" * 9_000
-    + "</style>"
-    + "<p>" * 200
-    + "<i></i>" * 40_000,
-    "braces": "<style>" + "{" * 1_900_000,
-    "brackets": "<style>" + "url(" * 400_000,
-    "choices": "<style>" + ":is(" * 400_000,
-    "spaces": "<pre>" + " " * 1_900_000 + "x",
-    "entities": "&lt" * 600_000,
-    "links": LINKS.decode(),
+    "links": "<a href=x>y</a>" * 130_000,
     "unclosed": "<" * 2_000_000,
-    "a large sheet": "<style>" + "a{color:red}" * 150_000 + "</style><p>x",
+    "styles": "".join(f"<p style='color:#{n:06x};margin:{n}px'>x</p>" for n in range(40_000)),
+    "rules": "<style>" + "*{color:red}" * 15_000 + "</style>" + "<p class=x>x</p>" * 50_000,
+    "selectors": f"<style>{'*~* *~* *{a:b}' * 9_000}</style>{'<p>' * 200}{'<i></i>' * 40_000}",
+    "choices": "<style>" + ":is(" * 400_000,
 }
 
 
