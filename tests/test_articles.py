@@ -18,7 +18,7 @@ from engine_kit import (
     turn,
     use,
 )
-from files_kit import git, repository, subjects, text_at, with_remote
+from files_kit import BOOK, branches, git, repository, subjects, text_at, with_remote
 from serve_kit import ASKER, Served, serve, with_sections
 
 from bot.local.model.answer import Answer
@@ -28,6 +28,7 @@ from scopes.label import Label
 from scopes.notes import NewNote
 
 TOPICS = ("harbour", "signals", "ferries", "lanterns", "pilots", "anchors", "charts", "tides")
+INDEX = "index.txt"
 OWN = Label(False, frozenset({ASKER}), frozenset({"notes:own"}))
 
 
@@ -35,26 +36,33 @@ def fact(topic: str) -> str:
     return sentence(f"fact of {topic}", 16)
 
 
+def index(state: str) -> str:
+    """Return the text of a shared file with a line of each topic."""
+    return "\n\n".join(f"{topic}: {state}\n" for topic in TOPICS)
+
+
 def write_article(body: Json) -> Answer:
-    """Searches the facts, writes them down, commits, asks to push."""
+    """Searches the facts, writes them down, ticks the topic off, commits, asks to push."""
     topic, step = line(body, "TASK").rpartition(" ")[2], turn(body)
     if step == 0:
-        return Answer([use("search_notes", query=topic)])
+        return Answer([use("search_notes", query=topic), use("read_file", path=INDEX, folder=BOOK)])
     if step == 1:
-        found = str(results(body)[-1]["content"])
+        found = str(results(body)[0]["content"])
         note = next(each for each in found.splitlines() if f"{topic}: " in each)
         text = f"# {topic}\n\n{note.partition(f'{topic}: ')[2]}\n"
-        return Answer([use("write_file", folder="files:book", path=f"{topic}.md", text=text)])
+        tick = {"old": f"{topic}: open\n", "new": f"{topic}: done\n"}
+        edit = use("edit_file", folder=BOOK, path=INDEX, **tick)
+        return Answer([use("write_file", folder=BOOK, path=f"{topic}.md", text=text), edit])
     if step == 2:
-        return Answer([use("git_commit", folder="files:book", message=f"Write on {topic}")])
+        return Answer([use("git_commit", folder=BOOK, message=f"Write on {topic}")])
     if step == 3:
-        return Answer([use("git_push", folder="files:book")])
+        return Answer([use("git_push", folder=BOOK)])
     return submission(f"Drafted {topic}.", findings=[])
 
 
 def delegate(topic: str) -> Json:
     task = f"Write the article on {topic}"
-    handles = ["files:book", "notes:own"]
+    handles = [BOOK, "notes:own"]
     return use("run_subagent", task=task, description=task, scope="files", handles=handles)
 
 
@@ -65,7 +73,7 @@ def requests_on(bot: Served, topic: str) -> str:
 
 
 async def test_eight_articles_at_once_are_written_and_pushed_by_one_click(tmp_path: Path) -> None:
-    repo = repository(tmp_path / "book", {"README.md": "# Articles\n"})
+    repo = repository(tmp_path / "book", {INDEX: index("open")})
     remote = with_remote(repo, tmp_path / "bare.git")
     parts = Answer([delegate(topic) for topic in TOPICS])
     model = scripted_parent(parts, say("They wait to be pushed."), children=write_article)
@@ -79,9 +87,9 @@ async def test_eight_articles_at_once_are_written_and_pushed_by_one_click(tmp_pa
         direct = bot.slack.people.dm(ASKER)
         bot.ask("Write an article on each topic into the book, and push them.", channel=direct)
         waiting = await reaches(bot, "asked")
-        assert [row.tool for row in waiting] == ["git_push"] * 8
+        assert sorted(row.tool for row in waiting) == ["batch", *["git_push"] * 8]
         (card,) = cards(bot, direct)
-        assert all(f"Write on {topic} ({topic}.md +3 -0)" in card.text for topic in TOPICS)
+        assert all(f"{topic}.md +3 -0" in card.text for topic in TOPICS)
         assert subjects(remote, "main") == ["Begin"]  # nothing leaves before the click
         bot.slack.put("interactive", payload(card, channel=direct, action="action_approve_all"))
         assert {row.state for row in await reaches(bot, "done", "failed")} == {"done"}
@@ -91,5 +99,8 @@ async def test_eight_articles_at_once_are_written_and_pushed_by_one_click(tmp_pa
     assert sorted(subjects(remote, "main")) == sorted(["Begin", *(f"Write on {t}" for t in TOPICS)])
     for topic in TOPICS:
         assert text_at(remote, f"{topic}.md", "main") == f"# {topic}\n\n{fact(topic)}\n"
+    assert text_at(remote, INDEX, "main") == index("done")
     assert git(tmp_path / "bare.git", "fsck", "--no-dangling") == ""
     assert subjects(repo, "main") == ["Begin"]  # its owner merges
+    assert len(branches(repo)) == 2  # no draft is left
+    assert git(tmp_path / "book", "status", "--porcelain") == ""

@@ -502,26 +502,14 @@ def elsewhere(tools: ProjectRun, path: str, content: bytes) -> None:
     repo.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
 
 
-def peak_kb(*, reset: bool = False) -> int:
-    """Return the peak memory of this process; `reset` makes it count from here on."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0])
-
-
-async def test_huge_git_object_is_not_loaded_into_memory(
-    tools: ProjectRun, repo: Repository
-) -> None:
+async def test_huge_git_object_is_not_read(tools: ProjectRun, repo: Repository) -> None:
     (tools.root / "zeros").touch()
     os.truncate(tools.root / "zeros", 100 * MB)
     commit_paths(repo, "Zeros", "zeros")
     (tools.root / "zeros").unlink()
-    before = peak_kb(reset=True)
     await write(tools, "s1", "a.md", "One\n", "Add a")
     assert "larger than" in await tools.fails("read_file", path="zeros", folder=BOOK)
     assert (await tools.use("search_files", pattern="One", folder=BOOK)).items
-    assert peak_kb() - before < 50_000
 
 
 async def test_push_without_permission_remote_or_commits_is_rejected(

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import engine_kit
 import pytest
 import sqlalchemy as sa
 from mcp_kit import (
@@ -33,7 +32,6 @@ from standins.model_schema import check_input_schema
 from bot.__main__ import main
 from bot.approvals.cards import arguments, title
 from bot.cli.tools import list_scopes, list_servers
-from bot.local.model.answer import Answer
 from bot.privacy import tidy
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
@@ -170,43 +168,6 @@ async def test_outside_tools_are_available_only_to_configured_readers(tmp_path: 
         gate = Gate(lambda _: None, revoked)
         with pytest.raises(ToolError, match="No such thing"):
             await gate.call("s1", context(), tools["rogue_find"], {"text": "a"})
-
-
-CLAIM = "Harbour Line renews in March"
-
-
-async def test_subagent_with_a_server_handle_calls_and_cites_it(tmp_path: Path) -> None:
-    rogue = Rogue(tmp_path, tool("find", "Find an account.", TEXT))
-
-    def child(body: Json) -> Answer:
-        if not engine_kit.results(body):
-            return engine_kit.call("rogue_find", text=CLAIM)
-        item = engine_kit.results(body)[-1]["content"].partition("[")[2].partition("]")[0]
-        found = engine_kit.finding(CLAIM, item, quotes=[CLAIM], state="none")
-        return engine_kit.submission(findings=[found])
-
-    brief = engine_kit.brief_answer(scope="web", handles=["mcp:rogue"])
-    reply = engine_kit.say("It renews in March [F1.1].")
-    model = engine_kit.scripted_parent(brief, reply, children=child)
-    settings = settings_of(tmp_path, rogue=server_settings(rogue))
-    async with (
-        kit(settings) as mcp,
-        engine_kit.engine(model) as e,
-        engine_kit.store_at(tmp_path) as store,
-    ):
-        run = await mcp.open("r1", None)
-        e.run.clients = {**e.run.clients, **run.clients}
-        e.run.handles = run.handles
-        await store.start_run("r1", "ask", "When?", "claude", {})
-        answer = await e.ask("When does Harbour Line renew?", store).work()
-    document = answer.to_json()
-    (subagent,) = document["subagents"]
-    assert document["cited"] == 1
-    assert subagent["findings"][0]["evidence"][0].startswith("rogue/find-")
-    (first, second, *_) = e.requests
-    assert "SERVERS OF TOOLS: mcp:rogue (scope web)" in json.dumps(first)
-    assert "rogue_find" not in {t["name"] for t in first["tools"]}
-    assert "rogue_find" in {t["name"] for t in second["tools"]}
 
 
 async def test_private_text_needs_approval_before_a_search_server_gets_it(tmp_path: Path) -> None:

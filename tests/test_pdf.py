@@ -34,14 +34,6 @@ def one_page(contents: bytes, page: bytes = b"", more: Sequence[bytes] = ()) -> 
     return pdf_file([CATALOG, pages, HELVETICA, facts, contents, *more])
 
 
-def test_text_is_limited_to_max_pages_and_one_character_over_max_chars() -> None:
-    found = read(pdf(*[text_object("x")] * 5), max_pages=3)
-    assert (found.pages, found.read, found.text) == (5, 3, "x\n\nx\n\nx")
-    found = read(pdf(*[text_object("x" * 40)] * 5), max_chars=50)
-    assert (found.pages, found.read, len(found.text)) == (5, 2, 51)
-    assert read(pdf(b"")) == PdfText("", pages=1, read=1, images=0)
-
-
 GOOD, WORDS = (
     pdf(lines("some words", "on a page"), text_object("more")),
     "some words\non a page\n\nmore",

@@ -23,7 +23,6 @@ from files_kit import (
     branches,
     git,
     repository,
-    subjects,
     text_at,
     write_files,
 )
@@ -128,38 +127,6 @@ async def test_stop_button_ends_processes_of_running_tools(tmp_path: Path) -> No
         children = await bot.store.subagents(run.id)
         assert {s.result["stopped_by"] for s in children if s.result} == {"user"}
     assert [each for each in children_but(others) if is_alive(*each)] == []
-
-
-async def test_concurrent_writing_subagents_lose_no_changes(tmp_path: Path) -> None:
-    """Each writes its own file and one line of a shared file."""
-    count = 6
-    shared = "".join(f"line {n}\n\n\n" for n in range(count))
-    repo = repository(tmp_path / "book", {"all.txt": shared})
-
-    def work(body: Json) -> Answer:
-        n, outputs = task(body).split()[-1], [str(each["content"]) for each in results(body)]
-        if not outputs or any("not as you read it" in each for each in outputs[-2:]):
-            return Answer([use("read_file", path="all.txt", folder=BOOK)])
-        if not any(each.startswith("Changed: ") for each in outputs):
-            old = f"line {n}\n"
-            edit = use("edit_file", path="all.txt", old=old, new=f"line {n} is done\n", folder=BOOK)
-            return Answer([edit, use("write_file", path=f"{n}.txt", text=n, folder=BOOK)])
-        if "Committed" not in outputs[-1]:
-            return Answer([use("git_commit", message=f"Do {n}", folder=BOOK)])
-        return submission("Done.", findings=[])
-
-    model = parent_model(work, *(("files", f"Write as number {n}") for n in range(count)))
-    change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
-    async with serve(tmp_path, model, change=change) as bot:
-        home, thread = await dm(bot, "Write into the book.")
-        await bot.answer(thread, channel=home, seconds=60)
-    assert len(branches(repo)) == 2  # no draft is left
-    (branch,) = branches(repo) - {"main"}
-    assert len(subjects(repo, branch)) == count + 1
-    lines = text_at(repo, "all.txt", branch).split("\n\n\n")[:count]
-    assert lines == [f"line {n} is done" for n in range(count)]
-    assert (tmp_path / "book/all.txt").read_text() == shared
-    assert git(tmp_path / "book", "status", "--porcelain") == ""
 
 
 async def test_replay_completes_a_write_interrupted_by_a_crash(tmp_path: Path) -> None:

@@ -114,22 +114,3 @@ async def test_incomplete_request_body_times_out() -> None:
         assert b"408" in await asyncio.wait_for(reader.readline(), WAIT_S)
         writer.close()
         await writer.wait_closed()
-
-
-async def test_running_http_request_is_finished_before_shutdown(
-    http: aiohttp.ClientSession,
-) -> None:
-    started = asyncio.Event()
-
-    async def slow(request: Request) -> Response:
-        started.set()
-        await asyncio.sleep(0.3)
-        return PlainTextResponse("done")
-
-    async with serve_app(web_app(Health(), Metrics(), slow), "127.0.0.1", 0) as url:
-        task = asyncio.create_task(http.post(url + EVENTS_PATH, data=b""))
-        await started.wait()
-    async with await task as response:
-        assert await response.text() == "done"
-    with pytest.raises(aiohttp.ClientConnectorError):
-        await http.get(url + "/healthz")

@@ -92,8 +92,6 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
          "Ports are opened by hand.", "Word document."),
         (Page("港は手で開く".encode("shift_jis"), "text/plain; charset=shift_jis"),
          "港は手で開く", ""),
-        (Page(b"<html><p hidden>SECRET</p>Ports", "application/octet-stream"), "Ports",
-         "It holds text that a reader would not see, which was left out."),
     ],
 )  # fmt: skip
 async def test_document_kind_follows_its_content_type_and_content(
