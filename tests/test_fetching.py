@@ -169,18 +169,12 @@ async def test_endless_response_times_out() -> None:
     await real.aclose()
 
 
-@pytest.mark.parametrize(
-    ("rules", "path"),
-    [
-        (f"User-agent: *\n{'Disallow: ' + '/*a' * 300 + 'b$' + chr(10)}" * 500, f"/{'a' * 1900}"),
-        ("User-agent: *\n" * 1500 + "Disallow: /no\n" * 1500, "/yes"),
-    ],
-)
-async def test_hostile_robots_rules_are_evaluated_quickly(rules: str, path: str) -> None:
+async def test_hostile_robots_rules_are_evaluated_quickly() -> None:
+    rules = f"User-agent: *\n{'Disallow: ' + '/*a' * 300 + 'b$' + chr(10)}" * 500
     pages = {"a.example.com/robots.txt": Page(rules.encode(), "text/plain")}
     async with fetcher(pages) as (fetch, _, _):
         with cpu_limit(1):
-            await Robots(fetch).check(f"http://a.example.com{path}")
+            await Robots(fetch).check(f"http://a.example.com/{'a' * 1900}")
 
 
 async def test_robots_txt_is_cached_and_its_failure_denies_access() -> None:

@@ -55,11 +55,6 @@ async def wait_for_answer(
             await asyncio.sleep(0.05)
 
 
-def complaints(folder: Path) -> str:
-    (log,) = folder.rglob("stderr.log")
-    return log.read_text()
-
-
 async def test_pypi_server_is_started_and_called(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
     async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as mcp:
@@ -196,7 +191,8 @@ async def test_server_that_dies_is_restarted_and_its_stderr_is_kept(
         with pytest.raises(ToolError, match=r"ended while it was at work\. Try again once"):
             await use(tools, "rogue_die")
         after = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
-        assert await asyncio.to_thread(complaints, tmp_path) == "It dies."
+        log = tmp_path / "data/mcp/rogue/stderr.log"
+        assert await asyncio.to_thread(log.read_text) == "It dies."
         os.kill(after, 9)  # it is killed between calls, too
         last = json.loads(await wait_for_answer(tools, "rogue_look", "pid"))["pid"]
         assert last not in (before, after)
