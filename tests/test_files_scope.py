@@ -283,20 +283,10 @@ async def test_command_line_option_adds_a_folder(tmp_path: Path, folder: str, na
     assert opened.handles == {RUN_FOLDER: "run", f"files:{name}": name}
     assert GitPush not in opened.clients
     assert "Slack" in kit.find_missing()["git_push"]
-    assert kit.readers() == {f"files:{name}": frozenset()}
-
-
-async def test_missing_folder_is_reported_and_the_others_stay_available(tmp_path: Path) -> None:
-    (tmp_path / "book").mkdir()
-    book, missing = (ProjectSettings(path=tmp_path / name) for name in ("book", "nowhere"))
-    kit = await kit_of(tmp_path, projects={"gone": missing, "book": book})
-    assert (await kit.open("r1", ANA)).handles == {RUN_FOLDER: "run", BOOK: "book"}
-    problem = f"files.projects.gone.path: There is no folder {tmp_path}/nowhere."
-    assert kit.problems() == [problem]
-    assert kit.find_missing()["files/files:gone"] == problem
-    with_option = await kit_of(tmp_path, Options("offline", folder=tmp_path / "nowhere"))
+    missing = await kit_of(tmp_path, Options("offline", folder=tmp_path / "nowhere"))
     with pytest.raises(SetupError, match="There is no folder"):
-        await with_option.open("r1", None)
+        await missing.open("r1", None)
+    assert kit.readers() == {f"files:{name}": frozenset()}
 
 
 @pytest.mark.parametrize("inner", ["bare.git", "book/.git"])

@@ -158,6 +158,7 @@ async def test_outside_tools_are_available_only_to_configured_readers(tmp_path: 
         assert list(await tools_of(mcp, None)) == ["rogue_find"]  # the operator
         assert await tools_of(mcp, "U0BEN") == {}
         assert mcp.readers() == {"mcp:rogue": frozenset({ANA})}
+        assert (await mcp.open("r1", ANA)).handles == {"mcp:rogue": "scope web"}
         tools = await tools_of(mcp, ANA)
         result = await use(tools, "rogue_find", text="a [secret]")
         assert isinstance(result, ToolResult)
