@@ -297,6 +297,8 @@ async def test_forbidden_statements_are_rejected_with_and_without_the_gate(
             assert await is_refused(ctx, sql), sql
             ending = await query_in_time(database, sql, sql)
             assert isinstance(ending, ToolError), (sql, ending)
+        with pytest.raises(ToolError, match="Only one SELECT"):
+            await database.query("CREATE TEMP TABLE t AS SELECT 1", 5)
         assert await count_orders(database) == ((3,),)
     assert not list(outside.iterdir())
 
