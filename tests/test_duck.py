@@ -6,12 +6,11 @@ import asyncio
 import os
 import sqlite3
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import data_kit
 import duckdb
+import office_kit
 import pytest
 from engine_kit import until
 from process_kit import is_alive
@@ -165,14 +164,6 @@ async def test_csv_encoding_is_detected(tmp_path: Path, encoding: str) -> None:
         assert found.rows == (("Zoë", "5 €", 50_000),)
 
 
-def book(path: Path, rows: list[list[Any]]) -> None:
-    workbook = import_module("openpyxl").Workbook()
-    for row in rows:
-        workbook.active.append(row)
-    workbook.create_chartsheet("Chart")  # is no table
-    workbook.save(path)
-
-
 async def test_sqlite_files_in_wal_mode_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -213,13 +204,9 @@ async def test_table_too_large_for_memory_is_reported(tmp_path: Path) -> None:
 
 
 async def test_header_below_a_sheet_title_names_the_columns(tmp_path: Path) -> None:
-    rows: list[list[Any]] = [
-        ["Sales 2026"],
-        [],
-        ["shop", None, 2025],
-        ["Rome", "x", 1],
-        ["Oslo", None, 2.5],
-    ]
-    book(tmp_path / "a.xlsx", [*rows, *[["Bonn", None, 3]] * 100, ["Bern", 1, 2, "far"]])
+    rows = [["Sales 2026"], [], ["shop", None, 2025], ["Rome", "x", 1], ["Oslo", None, 2.5]]
+    workbook = office_kit.book({"A": [*rows, *[["Bonn", None, 3]] * 100, ["Bern", 1, 2, "far"]]})
+    workbook.create_chartsheet("Chart")  # is no table
+    workbook.save(tmp_path / "a.xlsx")
     note = "rows left out above it: 1; rows with more cells than it has columns: 1"
     assert await only(tmp_path) == (["shop", "column2", "2025"], 103, note)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from google_data_kit import SHEET, spreadsheet
+from mcp_kit import Everyone
 from standins.google import LocalGoogle
 from standins.google_faults import Fault
 from standins.sheets import Book, Value, book_of
@@ -22,7 +23,6 @@ from scopes.intent import Intent
 from scopes.label import Label
 from scopes.sheets import Sheets
 from scopes.tool import ToolError, ToolResult, estimate_tokens
-from subagents.directory import Operator
 from subagents.gate import Action, Card, Deny
 
 HANDLE, ANA = "sheet:targets", "U0ANA"
@@ -30,19 +30,12 @@ OWN = Label(True, frozenset({ANA}), frozenset({HANDLE}), outside=True)
 ROWS: list[list[Value]] = [["Region", "Target"], ["EMEA", 1200], [], ["APAC", 7.5, "new"]]
 
 
-class SheetDirectory(Operator):
-    """A directory that knows who may read the sheet."""
-
-    async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
-        return user == ANA and thing == HANDLE
-
-
 class SheetCaller(Caller):
     """A context that calls the tools of sheets."""
 
     def __init__(self, client: Sheets, google: LocalGoogle, home: str) -> None:
         ctx = context("data", {Sheets: client}, {HANDLE: "targets"}, intent=Intent(home=home))
-        super().__init__(ctx, SheetDirectory())
+        super().__init__(ctx, Everyone())
         self.google = google
 
     async def call_gate(self, name: str, /, **fields: Any) -> ToolResult | Deny | Card:
