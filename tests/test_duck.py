@@ -7,6 +7,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import data_kit
 import duckdb
@@ -204,7 +205,13 @@ async def test_table_too_large_for_memory_is_reported(tmp_path: Path) -> None:
 
 
 async def test_header_below_a_sheet_title_names_the_columns(tmp_path: Path) -> None:
-    rows = [["Sales 2026"], [], ["shop", None, 2025], ["Rome", "x", 1], ["Oslo", None, 2.5]]
+    rows: list[list[Any]] = [
+        ["Sales 2026"],
+        [],
+        ["shop", None, 2025],
+        ["Rome", "x", 1],
+        ["Oslo", None, 2.5],
+    ]
     workbook = office_kit.book({"A": [*rows, *[["Bonn", None, 3]] * 100, ["Bern", 1, 2, "far"]]})
     workbook.create_chartsheet("Chart")  # is no table
     workbook.save(tmp_path / "a.xlsx")
