@@ -525,16 +525,9 @@ async def test_model_cannot_choose_the_commits_to_push(
     assert card.action.args["commits"] == str(repo.branches[BRANCH].target)
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("https://ana:secret@git.example/a.git?x=1", "https://git.example/a.git"),
-        ("/srv/git/a.git", "/srv/git/a.git"),
-        ("git@git.example:a.git", "git@git.example:a.git"),
-    ],
-)
-def test_remote_address_is_shown_without_credentials(address: str, expected: str) -> None:
-    assert bare(address) == expected
+def test_remote_address_is_shown_without_credentials() -> None:
+    assert bare("https://ana:secret@git.example/a.git?x=1") == "https://git.example/a.git"
+    assert bare("git@git.example:a.git") == "git@git.example:a.git"
 
 
 # ---- git opens only a folder's own repository
