@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
@@ -13,21 +11,20 @@ import docx
 import openpyxl
 import pptx
 from docx.document import Document
+from PIL import Image
 from pptx.presentation import Presentation
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-PNG = (
-    b"\x89PNG\r\n\x1a\n"
-    + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-        for name, body in (
-            (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)),
-            (b"IDAT", zlib.compress(b"\0\0")),
-            (b"IEND", b""),
-        )
-    )
-)  # fmt: skip
+
+
+def _png() -> bytes:
+    file = BytesIO()
+    Image.new("L", (1, 1)).save(file, "PNG")
+    return file.getvalue()
+
+
+PNG = _png()
 
 
 def file_bytes(document: Document | Presentation | openpyxl.Workbook) -> bytes:

@@ -24,8 +24,7 @@ async def test_table_description_includes_rows_and_partitioning() -> None:
         assert (found.name, found.rows) == ("orders", 3)
         assert found.columns[2] == Column("amount", "NUMERIC")
         assert found.note == "Partitioned by placed: filter by it. 108 B in all."
-        for name in ("shop.orders", "`local-project.shop.orders`", "local-project:shop.orders"):
-            assert await base.describe(name) == found
+        assert await base.describe("`local-project.shop.orders`") == found
         view = await base.describe("pay_per_head")
         assert view is not None
         assert (view.rows, view.note) == (None, "View.")
@@ -40,16 +39,10 @@ async def test_query_returns_typed_rows_and_the_bytes_read() -> None:
         assert (found.total, found.note) == (3, "108 bytes read.")
         first, second, third = google.requests
         assert first.body["configuration"]["dryRun"] is True
-        configuration = second.body["configuration"]
-        assert configuration["query"]["useLegacySql"] is False
-        assert configuration["query"]["maximumBytesBilled"] == str(int(0.05 / USD_PER_TIB * TIB))
-        assert configuration["query"]["defaultDataset"] == {
-            "projectId": PROJECT,
-            "datasetId": "shop",
-        }
-        assert configuration["labels"] == {"app": "assistant"}
-        assert configuration["jobTimeoutMs"] == "30000"
-        assert second.body["jobReference"]["location"] == "US"
+        query = second.body["configuration"]["query"]
+        assert query["maximumBytesBilled"] == str(int(0.05 / USD_PER_TIB * TIB))
+        assert query["defaultDataset"] == {"projectId": PROJECT, "datasetId": "shop"}
+        assert second.body["configuration"]["jobTimeoutMs"] == "30000"
         assert third.method == "bigquery.jobs.getQueryResults"
 
 
@@ -99,37 +92,20 @@ async def test_another_dataset_of_the_same_account_is_not_read() -> None:
         for sql in (
             "SELECT * FROM payroll.salaries",
             "SELECT * FROM orders WHERE id IN (SELECT pay FROM payroll.salaries)",
-            "SELECT * FROM `payroll`.`salaries`",
             "SELECT o.id FROM orders o, pay_per_head, payroll.salaries s",
         ):
             with pytest.raises(ToolError, match=r"Only tables of local-project\.shop can be"):
                 await base.query(sql, 5)
         with pytest.raises(ToolError, match="Only one SELECT"):
             await base.query("DELETE FROM orders WHERE true", 5)
-        assert len(google.requests) == 4  # no job was started
+        assert len(google.requests) == 3  # no job was started
         for name in ("payroll.salaries", "../payroll/tables/salaries", "orders?x=1", "a%2fb", ""):
             assert await base.describe(name) is None
-        assert len(google.requests) == 4
+        assert len(google.requests) == 3
         assert await base.describe("nope") is None
         # a view may read another dataset
         view = await base.query("SELECT pay FROM pay_per_head", 5)
         assert view.rows == ((90000.0,),)
-
-
-async def test_metadata_views_external_queries_and_ai_functions_are_rejected() -> None:
-    async with bigquery(shop()) as (base, google):
-        for sql in (
-            "SELECT * FROM INFORMATION_SCHEMA.JOBS",
-            "SELECT * FROM `region-us`.INFORMATION_SCHEMA.JOBS_BY_PROJECT",
-            r"SELECT * FROM `p\x61yroll`.salaries",
-            "SELECT * FROM EXTERNAL_QUERY('c', 'SELECT 1')",
-            "SELECT ML.GENERATE_TEXT(MODEL m, TABLE t)",
-            "SELECT AI.GENERATE('x')",
-            "SELECT `AI` . `GENERATE` ('x')",
-        ):
-            with pytest.raises(ToolError, match=r"cannot be (?:used|read)|not read here"):
-                await base.query(sql, 5)
-        assert google.requests == []
 
 
 async def test_statement_error_contains_the_bigquery_message_but_its_cause_does_not() -> None:

@@ -88,7 +88,7 @@ async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(tools: Proj
     assert "+a\0b\n" in nul
 
 
-def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: Path) -> None:
+def test_binary_file_is_marked_in_the_diff_of_a_commit(tmp_path: Path) -> None:
     repo = repository(tmp_path)
     (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\xff\xfe")
     logo = repo.get(commit_paths(repo, "Add a logo", "logo.png"))
@@ -96,15 +96,6 @@ def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: P
     (text,) = format_commits(repo, [logo], "book")
     assert text.startswith("Add a logo (logo.png, binary)\n")
     assert "Binary file logo.png is not shown.\n" in text
-    names = [f"{n}.md" for n in range(5)]
-    for name in names:
-        (tmp_path / name).write_text("One\n")
-    five = repo.get(commit_paths(repo, "Add five", *names))
-    assert isinstance(five, pygit2.Commit)
-    (text,) = format_commits(repo, [five], "book")
-    heading = "Add five (0.md +1 -0, 1.md +1 -0, 2.md +1 -0 and 2 more files)\n"
-    assert text.startswith(heading)
-    assert all(f"+++ b/{name}\n" in text for name in names)
 
 
 async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(
@@ -138,7 +129,6 @@ async def test_long_diff_is_truncated_without_hiding_other_files(tools: ProjectR
     assert omitted == len(whole) - len(kept)
     assert diff.count("… ") == 2
     assert MAX_COMMITS_CHARS * 0.9 < len(diff) < MAX_COMMITS_CHARS * 1.1
-    assert card_of(action).before == ()  # one message shows it
 
 
 async def test_card_for_many_long_pushes_fits_in_the_message_limit(tools: ProjectRun) -> None:

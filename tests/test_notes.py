@@ -19,118 +19,18 @@ from bot.local.model.answer import Answer
 from bot.memory import NoteStore
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.tables import notes
-from scopes.effects import OPEN_NOTES, Handles
+from scopes.effects import OPEN_NOTES
 from scopes.intent import Intent
 from scopes.label import TRUSTED_LABEL, Label
 from scopes.notes import NewNote, Notes
 from scopes.spaces import TEAM_NOTES, notes_of
-from scopes.tool import ToolContext, ToolError, ToolResult
-from subagents.directory import Directory
+from scopes.tool import Item, ToolError, ToolResult
+from subagents.directory import Directory, Operator
 from subagents.gate import Card, Deny
 
 BEN = "U0BEN"
 MINE = f"user:{ANA}"
-
-
-@pytest.fixture
-def store(database_in_file: Database) -> NoteStore:
-    return NoteStore(database_in_file)
-
-
-def context(store: NoteStore, **more: Any) -> ToolContext:
-    return tool_kit.context("email", {Notes: store}, {OPEN_NOTES: ""}, **{"requester": ANA, **more})
-
-
-async def find_notes(ctx: ToolContext, query: str) -> list[str]:
-    result = await use(ctx, "search_notes", query=query)
-    assert isinstance(result, ToolResult)
-    return [item.id for item in result.items]
-
-
-async def test_note_is_saved_once_and_found_by_its_words(each_database: Database) -> None:
-    ctx = context(NoteStore(RetryingDatabase(each_database)))  # as in `serve`
-    for _ in range(2):  # the second is a replay
-        result = await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
-    assert isinstance(result, ToolResult)
-    assert result.note == "Kept as note/1 in notes:own."
-    assert await find_notes(ctx, "harbour renewal date") == ["note/1"]
-    assert await find_notes(ctx, "") == ["note/1"]
-    assert await find_notes(ctx, "invoice") == []
-    read = await use(ctx, "read_note", note="note/1")
-    assert isinstance(read, ToolResult)
-    assert read.items[0].text == "Renewal: Harbour Line renews in March."
-
-
-async def test_notes_are_not_visible_to_other_users(store: NoteStore) -> None:
-    await store.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED_LABEL, "r1"))
-    of_ben = context(store, requester=BEN)
-    assert await find_notes(of_ben, "salary") == await find_notes(of_ben, "") == []
-    with pytest.raises(ToolError, match=r"No note note/1\."):
-        await use(of_ben, "read_note", note="note/1")
-    at_the_terminal = context(store, requester=None)
-    assert await find_notes(at_the_terminal, "salary") == []
-
-
-async def test_note_keeps_the_label_of_its_sources(store: NoteStore) -> None:
-    label = Label(True, frozenset({ANA, BEN}), frozenset({"mail:t1"}))
-    await use(context(store, label=label), "save_note", title="Plan", text="We buy them.")
-    read = await use(context(store), "read_note", note="1")
-    assert isinstance(read, ToolResult)
-    (item,) = read.items
-    assert item.label.untrusted
-    assert item.label.readers == frozenset({ANA})
-    assert "mail:t1" in item.label.sources
-
-
-async def test_note_from_a_channel_its_owner_has_left_is_not_shown(store: NoteStore) -> None:
-    label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
-    await store.save(NewNote(MINE, "k1", "Plan", "We buy them.", label, "r1"))
-    with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
-        await use(context(store), "read_note", note="1")
-    assert await find_notes(context(store), "buy") == []
-
-
-async def test_empty_note_search_is_labelled_for_its_owner_only(store: NoteStore) -> None:
-    result = await use(context(store), "search_notes", query="merger")
-    assert isinstance(result, ToolResult)
-    assert result.label.readers == frozenset({ANA})
-
-
-async def test_notes_cannot_be_used_without_their_handle(store: NoteStore) -> None:
-    ctx = context(store, handles=Handles())
-    assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
-    assert isinstance(await use(ctx, "search_notes", query="a", space=OPEN_NOTES), Deny)
-    for name, args in (("search_notes", {"query": "a"}), ("read_note", {"note": "note/1"})):
-        with pytest.raises(ToolError, match="No such thing"):
-            await use(ctx, name, **args)
-
-
-async def test_deleted_notes_leave_no_words_in_the_database_files(
-    in_file: StorePlace, database_in_file: Database
-) -> None:
-    store = NoteStore(database_in_file)
-    for k in range(50):
-        text = "the quokka signed" if k == 20 else f"about pricing {k}"
-        await store.save(
-            NewNote(MINE, f"k{k}", "Zanzibar" if k == 20 else f"N{k}", text, TRUSTED_LABEL, "r1")
-        )
-    assert _files_with(in_file.path, b"quokka", b"zanzibar")
-    await database_in_file.write(sa.delete(notes).where(notes.c.key == "k20"))
-    await database_in_file.empty_log()
-    assert not _files_with(in_file.path, b"quokka", b"zanzibar")
-    assert len(await store.search([MINE], "pricing", 99)) == 49
-
-
-def _files_with(folder: Path, *words: bytes) -> list[str]:
-    contents = {file.name: file.read_bytes().lower() for file in folder.iterdir()}
-    return [name for name, content in contents.items() if any(word in content for word in words)]
-
-
-# ---- notes of a conversation and of the team
-
-
 ASKED = Intent(text="note it", home="CTEAM")
-BOARD = Label(True, frozenset({ANA, LUIS}), frozenset({"CBOARD"}))
 
 
 class NoteTools:
@@ -162,10 +62,99 @@ class NoteTools:
             return ""
         return result.reason if isinstance(result, Deny) else "waits for a click"
 
+    async def item(self, who: str | None) -> Item:
+        """Return the first note, as `read_note` shows it."""
+        result = await self.use(who, "read_note", note="note/1")
+        assert isinstance(result, ToolResult)
+        return result.items[0]
+
     async def find_notes(self, who: str | None, query: str = "prices", **more: Any) -> list[str]:
         result = await self.use(who, "search_notes", query=query, **more)
         assert isinstance(result, ToolResult)
         return [" ".join([item.id, *item.notes]) for item in result.items]
+
+
+@pytest.fixture
+def store(database_in_file: Database) -> NoteStore:
+    return NoteStore(database_in_file)
+
+
+@pytest.fixture
+def own(store: NoteStore) -> NoteTools:
+    """The tools where no conversation is known."""
+    return NoteTools(store, Operator())
+
+
+async def test_note_is_saved_once_and_found_by_its_words(each_database: Database) -> None:
+    own = NoteTools(NoteStore(RetryingDatabase(each_database)), Operator())  # as in `serve`
+    for _ in range(2):
+        own.calls = 0  # the second is a replay
+        text = "Harbour Line renews in March."
+        result = await own.use(ANA, "save_note", title="Renewal", text=text)
+    assert isinstance(result, ToolResult)
+    assert result.note == "Kept as note/1 in notes:own."
+    assert await own.find_notes(ANA, "harbour renewal date") == ["note/1"]
+    assert await own.find_notes(ANA, "") == ["note/1"]
+    assert await own.find_notes(ANA, "invoice") == []
+    assert (await own.item(ANA)).text == "Renewal: Harbour Line renews in March."
+
+
+async def test_notes_are_not_visible_to_other_users(store: NoteStore, own: NoteTools) -> None:
+    await store.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED_LABEL, "r1"))
+    assert await own.find_notes(BEN, "salary") == await own.find_notes(BEN, "") == []
+    with pytest.raises(ToolError, match=r"No note note/1\."):
+        await own.item(BEN)
+    assert await own.find_notes(None, "salary") == []  # at the terminal
+
+
+async def test_note_keeps_the_label_of_its_sources(own: NoteTools) -> None:
+    label = Label(True, frozenset({ANA, BEN}), frozenset({"mail:t1"}))
+    await own.use(ANA, "save_note", label, title="Plan", text="We buy them.")
+    kept = (await own.item(ANA)).label
+    assert kept.untrusted
+    assert kept.readers == frozenset({ANA})
+    assert "mail:t1" in kept.sources
+
+
+async def test_note_from_a_channel_its_owner_has_left_is_not_shown(
+    store: NoteStore, own: NoteTools
+) -> None:
+    label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
+    await store.save(NewNote(MINE, "k1", "Plan", "We buy them.", label, "r1"))
+    with pytest.raises(ToolError, match="No note note/1"):  # the directory here lets nobody in
+        await own.item(ANA)
+    assert await own.find_notes(ANA, "buy") == []
+
+
+async def test_empty_note_search_is_labelled_for_its_owner_only(own: NoteTools) -> None:
+    result = await own.use(ANA, "search_notes", query="merger")
+    assert isinstance(result, ToolResult)
+    assert result.label.readers == frozenset({ANA})
+
+
+async def test_deleted_notes_leave_no_words_in_the_database_files(
+    in_file: StorePlace, database_in_file: Database
+) -> None:
+    store = NoteStore(database_in_file)
+    for k in range(50):
+        await store.save(NewNote(MINE, f"k{k}", f"N{k}", "about pricing", TRUSTED_LABEL, "r1"))
+    await store.save(NewNote(MINE, "k50", "Zanzibar", "the quokka signed", TRUSTED_LABEL, "r1"))
+    assert _files_with(in_file.path, b"quokka", b"zanzibar")
+    await database_in_file.write(sa.delete(notes).where(notes.c.key == "k50"))
+    await database_in_file.empty_log()
+    assert not _files_with(in_file.path, b"quokka", b"zanzibar")
+    assert len(await store.search([MINE], "pricing", 99)) == 50
+
+
+def _files_with(folder: Path, *words: bytes) -> list[str]:
+    contents = {file.name: file.read_bytes().lower() for file in folder.iterdir()}
+    return [name for name, content in contents.items() if any(word in content for word in words)]
+
+
+# ---- notes of a conversation and of the team
+
+
+BOARD = Label(True, frozenset({ANA, LUIS}), frozenset({"CBOARD"}))
 
 
 @pytest.fixture
@@ -185,7 +174,7 @@ async def test_members_of_a_conversation_share_its_notes(tools: NoteTools, there
     assert await tools.find_notes(GUEST) == []
     assert "No notes notes:CTEAM" in await tools.keep(GUEST, "notes:CTEAM")
     with pytest.raises(ToolError, match=r"No note note/1\."):
-        await tools.use(GUEST, "read_note", note="note/1")
+        await tools.item(GUEST)
 
 
 async def test_former_member_no_longer_finds_the_notes_of_a_conversation(
@@ -247,6 +236,8 @@ async def test_notes_from_shared_spaces_are_untrusted(tools: NoteTools) -> None:
 async def test_ungranted_and_nonexistent_spaces_are_refused_alike(tools: NoteTools) -> None:
     for space in ("notes:CBOARD", "notes:own/x", "notes:nowhere", "C0X", "run:r1"):
         assert f"No notes {space}." in await tools.keep(ANA, space)
+    with pytest.raises(ToolError, match="No such thing"):
+        await tools.use(ANA, "search_notes", spaces=())
     assert await tools.find_notes(ANA, "") == []
 
 

@@ -55,18 +55,6 @@ def test_scope_all_contains_the_tools_of_every_permitted_scope() -> None:
     assert scopes.offered_tools("data", clients, two) == scopes.offered_tools("data", clients)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_tool_has_a_short_description_and_an_object_schema(name: str) -> None:
-    for each in scopes.scope(name).tools:
-        first = each.description.splitlines()[0]
-        assert first
-        assert first.rstrip(".`") == first.rstrip(".`").strip()
-        assert len(each.description) < 400
-        schema = each.schema()["input_schema"]
-        assert schema["type"] == "object"
-        assert "ctx" not in schema["properties"]
-
-
 # ---- handles
 
 
@@ -78,17 +66,13 @@ HELD = Handles({"C1": "#support-es", "C2": "#General", "F1": "Bug tracker", "sla
     [
         ("C1", "C1"),
         ("support-es", "C1"),
-        ("#SUPPORT-ES", "C1"),
         ("bug tracker", "F1"),
         ("C1/1.2", "C1/1.2"),
         ("#general/1.2", "C2/1.2"),
         ("C3", None),
-        ("C3/1.2", None),
         ("C1/", None),
-        ("/", None),
         ("", None),
         ("#", None),
-        ("c1", None),
     ],
 )
 def test_a_handle_is_found_by_id_or_name(name: str, found: str | None) -> None:
@@ -106,14 +90,10 @@ def test_not_found_message_is_short_and_on_one_line() -> None:
     ("name", "held", "usable", "useless"),
     [
         ("slack", {"C01": ""}, {"read_channel_history", "read_thread"}, {"list_slack_list_items"}),
-        ("slack", {"C01/1.2": ""}, {"read_thread"}, {"read_channel_history"}),
         ("slack", {"F01": "bugs"}, {"list_slack_list_items"}, {"read_thread"}),
-        ("slack", {"C01": "", "F01": ""}, {"list_slack_list_items", "read_thread"}, set()),
         ("slack", {"slack:search": ""}, {"search_messages"}, {"read_channel_history"}),
         ("email", {"18c": ""}, {"read_mail_thread"}, {"search_mail", "send_mail"}),
-        ("email", {"mail:search": ""}, {"search_mail", "read_mail_thread"}, set()),
         ("data", {"data:shop": ""}, {"execute_query"}, {"read_sheet"}),
-        ("data", {"sheet:1a": ""}, {"read_sheet"}, set()),
         ("all", {"C01": "", "data:shop": ""}, {"read_thread", "execute_query"}, {"search_mail"}),
     ],
 )
@@ -126,14 +106,12 @@ def test_tools_without_a_usable_handle_are_not_offered(
 
 
 def test_siblings_with_handles_of_the_same_kinds_share_prompt_and_schemas() -> None:
-    def render_template(*held: str) -> str:
+    def prefix(*held: str) -> str:
         offered = tools_for("answer", scopes.scope("slack").tools, held)
         return json.dumps(template("slack", "answer", True, offered, held))
 
-    assert (
-        render_template("C01") == render_template("C02", "C03/1.2") == render_template("G07", "C08")
-    )
-    assert render_template("C01") != render_template("C01", "F01")
+    assert prefix("C01") == prefix("C02", "C03/1.2")
+    assert prefix("C01") != prefix("C01", "F01")
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -150,11 +128,8 @@ async def test_requests_of_all_scopes_and_contracts_are_valid_for_the_api(strict
         writing = e.brief("Post", 1, scope="slack", writes=True).tools(e.run.clients)
     posting = {"post_message", "send_direct_message", "add_reaction"}
     assert posting <= {tool.name for tool in writing}
-    assert [
-        pair
-        for pair, brief_tools in zip(pairs, reading, strict=True)
-        if pair[0] == "slack" and posting & {tool.name for tool in brief_tools}
-    ] == []
+    slack = [offered for (name, _), offered in zip(pairs, reading, strict=True) if name == "slack"]
+    assert not posting & {tool.name for offered in slack for tool in offered}
     assert len({line(sent, "TASK") for sent in e.requests}) == len(pairs)
     for sent in e.requests:
         check_message_request(sent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -23,76 +23,34 @@ from files_kit import (
     branches,
     git,
     repository,
-    subjects,
     text_at,
-    write_files,
 )
 from forget_kit import tables_with
 from mcp_kit import Rogue
 from mcp_kit import tool as offer
 from process_kit import descendants, is_alive
-from serve_kit import ASKER, Served, serve, with_sections
+from serve_kit import ASKER, serve, with_sections
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Responder
 from bot.privacy import Forget
 from bot.storage.deletions import ForgetTarget
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
-from config.settings import Settings
 from scopes.folders.folder import digest_of
 from scopes.folders.folders import Wrote
 from scopes.tool import SourceFailed
 
-FOREVER = "SELECT count(*) FROM range(100000000000) a"
-HANDLES = {
-    "data": ["data:shop"],
-    "files": ["files:book", "files:run"],
-    "web": ["mcp:rogue"],
-    "notes": ["notes:own"],
-}
+
+def brief(scope: str, task: str, *handles: str) -> Json:
+    return use("run_subagent", task=task, description=task, scope=scope, handles=list(handles))
 
 
-def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
-    """Settings with a database, a project, a shell and an MCP server, for the requester alone."""
-    mine: dict[str, Any] = {"readers": (ASKER,)}
-    rogue = Rogue(folder, offer("hang"))
-    server = McpServer(command=tuple(rogue.command), scope="web", access="read", **mine)
-    base, book = folder / "shop.duckdb", folder / "book"
-    shell = ("sh", "-c", "{command}")
-
-    projects = {"book": ProjectSettings(path=book, **mine)}
-    return with_sections(
-        data={"databases": {"shop": DatabaseSettings(path=base, **mine)}},
-        files={"projects": projects, "sandbox": shell},
-        mcp={"servers": {"rogue": server}},
-        limits={"seconds": 100.0, **limits},
-    )
-
-
-def parent_model(children: Responder, *parts: tuple[str, str]) -> Responder:
-    """A parent that gives each scope its task, all in one turn."""
-
-    def report(body: Json) -> Answer:
-        errors = [each for each in results(body) if each.get("is_error")]
-        return say(f"It is done. {errors or ''}")
-
-    briefs = [{"task": t, "description": t, "scope": s, "handles": HANDLES[s]} for s, t in parts]
-    return scripted_parent(
-        Answer([use("run_subagent", **each) for each in briefs]), report, children=children
-    )
-
-
-def task(body: Json) -> str:
-    return line(body, "TASK")
-
-
-async def dm(bot: Served, text: str) -> tuple[str, str]:
-    home = bot.slack.people.dm(ASKER)
-    return home, bot.ask(text, channel=home)
+def kind_of(body: Json) -> str:
+    """Return the last word of a subagent's task."""
+    return line(body, "TASK").split()[-1]
 
 
 ENDLESS: dict[str, Json] = {
-    "query": use("execute_query", sql=FOREVER),
+    "query": use("execute_query", sql="SELECT count(*) FROM range(100000000000) a"),
     "program": use("run_python", code="while True: pass"),
     "server": use("rogue_hang"),
 }
@@ -105,19 +63,35 @@ def children_but(others: set[tuple[int, str]]) -> set[tuple[int, str]]:
 
 
 async def test_stop_button_ends_processes_of_running_tools(tmp_path: Path) -> None:
-    duck_file(tmp_path / "shop.duckdb")
+    base = duck_file(tmp_path / "shop.duckdb")
     repository(tmp_path / "book")
     others = set(descendants(os.getpid()))
+    mine: dict[str, Any] = {"readers": (ASKER,)}
+    command = tuple(Rogue(tmp_path, offer("hang")).command)
+    server = McpServer(command=command, scope="web", access="read", **mine)
+    projects = {"book": ProjectSettings(path=tmp_path / "book", **mine)}
+    change = with_sections(
+        data={"databases": {"shop": DatabaseSettings(path=base, **mine)}},
+        files={"projects": projects, "sandbox": ("sh", "-c", "{command}")},
+        mcp={"servers": {"rogue": server}},
+        limits={"seconds": 100.0, "max_subagents": 9},
+    )
     started = tmp_path / "at-work"
     sleep = use("run_command", command=f"touch {quote(str(started))}; sleep 600", folder=BOOK)
 
     def endless(body: Json) -> Answer:
-        return Answer([ENDLESS.get(task(body).split()[-1], sleep)])
+        return Answer([ENDLESS.get(kind_of(body), sleep)])
 
-    scopes = {"query": "data", "program": "web", "server": "web", "command": "files"}
-    model = parent_model(endless, *((scopes[name], f"Do the {name}") for name in scopes))
-    async with serve(tmp_path, model, change=with_all(tmp_path, max_subagents=9)) as bot:
-        home, thread = await dm(bot, "Look it all up.")
+    briefs = [
+        brief("data", "Do the query", "data:shop"),
+        brief("web", "Do the program"),
+        brief("web", "Do the server", "mcp:rogue"),
+        brief("files", "Do the command", BOOK),
+    ]
+    model = scripted_parent(Answer(briefs), say("It is done."), children=endless)
+    async with serve(tmp_path, model, change=change) as bot:
+        home = bot.slack.people.dm(ASKER)
+        thread = bot.ask("Look it all up.", channel=home)
         await until(lambda: started.exists() and len(bot.model.recorded) >= 5, 30)
         await asyncio.sleep(1.0)
         commands = {each for each in children_but(others) if is_alive(*each)}
@@ -128,38 +102,6 @@ async def test_stop_button_ends_processes_of_running_tools(tmp_path: Path) -> No
         children = await bot.store.subagents(run.id)
         assert {s.result["stopped_by"] for s in children if s.result} == {"user"}
     assert [each for each in children_but(others) if is_alive(*each)] == []
-
-
-@pytest.mark.parametrize("count", [6, pytest.param(24, marks=pytest.mark.slow)])
-async def test_concurrent_writing_subagents_lose_no_changes(tmp_path: Path, count: int) -> None:
-    """Each writes its own file and one line of a shared file."""
-    shared = "".join(f"line {n}\n\n\n" for n in range(count))
-    repo = repository(tmp_path / "book", {"all.txt": shared})
-
-    def work(body: Json) -> Answer:
-        n, outputs = task(body).split()[-1], [str(each["content"]) for each in results(body)]
-        if not outputs or any("not as you read it" in each for each in outputs[-2:]):
-            return Answer([use("read_file", path="all.txt", folder=BOOK)])
-        if not any(each.startswith("Changed: ") for each in outputs):
-            old = f"line {n}\n"
-            edit = use("edit_file", path="all.txt", old=old, new=f"line {n} is done\n", folder=BOOK)
-            return Answer([edit, use("write_file", path=f"{n}.txt", text=n, folder=BOOK)])
-        if "Committed" not in outputs[-1]:
-            return Answer([use("git_commit", message=f"Do {n}", folder=BOOK)])
-        return submission("Done.", findings=[])
-
-    model = parent_model(work, *(("files", f"Write as number {n}") for n in range(count)))
-    change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
-    async with serve(tmp_path, model, change=change) as bot:
-        home, thread = await dm(bot, "Write into the book.")
-        await bot.answer(thread, channel=home, seconds=60)
-    assert len(branches(repo)) == 2  # no draft is left
-    (branch,) = branches(repo) - {"main"}
-    assert len(subjects(repo, branch)) == count + 1
-    lines = text_at(repo, "all.txt", branch).split("\n\n\n")[:count]
-    assert lines == [f"line {n} is done" for n in range(count)]
-    assert (tmp_path / "book/all.txt").read_text() == shared
-    assert git(tmp_path / "book", "status", "--porcelain") == ""
 
 
 async def test_replay_completes_a_write_interrupted_by_a_crash(tmp_path: Path) -> None:
@@ -208,8 +150,6 @@ SECRET = "quokka-harbour-ledger"
 
 
 async def test_forgotten_user_appears_in_no_column_and_no_file(tmp_path: Path) -> None:
-    duck_file(tmp_path / "shop.duckdb")
-    write_files(tmp_path / "book")
     steps = {
         "notes": [use("save_note", title=SECRET, text=SECRET)],
         "web": [use("save_resource", name="plan.md", text=SECRET)],
@@ -218,25 +158,27 @@ async def test_forgotten_user_appears_in_no_column_and_no_file(tmp_path: Path) -
 
     def save(body: Json) -> Answer:
         if turn(body) == 0:
-            return Answer(steps[task(body).split()[-1]])
+            return Answer(steps[kind_of(body)])
         assert not any(each.get("is_error") for each in results(body)), results(body)
         return submission("Kept.", findings=[])
 
-    model = parent_model(save, *((scope, f"Keep it by {scope}") for scope in steps))
-    async with serve(tmp_path, model, change=with_all(tmp_path, max_subagents=9)) as bot:
-        home, thread = await dm(bot, f"Remember {SECRET}.")
-        await bot.answer(thread, channel=home)
-        database = bot.store.database
-        data_dir = bot.settings.data_dir
+    briefs = [
+        brief("notes", "Keep it by notes", "notes:own"),
+        brief("web", "Keep it by web"),
+        brief("files", "Keep it by files", "files:run"),
+    ]
+    model = scripted_parent(Answer(briefs), say("It is done."), children=save)
+    async with serve(tmp_path, model) as bot:
+        home = bot.slack.people.dm(ASKER)
+        await bot.answer(bot.ask(f"Remember {SECRET}.", channel=home), channel=home)
+        database, data_dir = bot.store.database, bot.settings.data_dir
         assert await tables_with(database, [SECRET])
-        assert files_with(data_dir / "work", SECRET)
         dry_run = await Forget(database, True, data_dir)(ForgetTarget("user", ASKER))
         assert files_with(data_dir / "work", SECRET)
         deletion = await Forget(database, False, data_dir)(ForgetTarget("user", ASKER))
         assert (dry_run.notes, dry_run.files) == (deletion.notes, deletion.files) == (1, 1)
         assert await tables_with(database, [SECRET]) == []
         assert files_with(data_dir, SECRET) == []
-        assert list((data_dir / "work").glob("*/folder")) == []
 
 
 def files_with(folder: Path, text: str) -> list[Path]:

@@ -35,11 +35,6 @@ from timing import Patience
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
 
-# ---- one request that uses every tool with effects
-
-# It uses a database, a project with a remote, notes, saved files, a sheet and an MCP server.
-
-
 SUM = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer ORDER BY customer"
 HEAD = ("Region", "Amount")
 ANSWER = "All three parts are done"
@@ -86,7 +81,6 @@ class Site:
     folder: Path
     url: str | None = None
     steps: Mapping[str, Sequence[Sequence[Json]]] = field(default_factory=lambda: STEPS)
-    """The tool calls of each subagent, turn by turn."""
     errors: list[str] = field(default_factory=list)
     """Error results of tools."""
     kills: dict[Moment, float] = field(default_factory=dict)
@@ -161,22 +155,14 @@ class Site:
         self._dying = True
         process = self.bots.bots[-1].process
         process.send_signal(signal.SIGSTOP)
-        self.note_children()
+        self.orphans = set(descendants(process.pid))
         process.kill()
-
-    def note_children(self) -> None:
-        self.orphans = set(descendants(self.bots.bots[-1].process.pid))
 
     async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
         """Wait for the condition; after each kill, check that no process is left, and restart."""
         patience = Patience(seconds)
         while self._dying or not condition():
-            assert not patience.over, (
-                self.answers(),
-                self.attached_files(),
-                self.cards(),
-                self.errors,
-            )
+            assert not patience.over, (self.answers(), self.attached_files(), self.errors)
             if self.bots.bots[-1].process.poll() is not None:
                 await self.assert_no_orphans()
                 self.bots.balancer.targets = []
@@ -237,10 +223,8 @@ class Site:
         calls = self.server_calls()
         assert len(calls) == 1 or any(UNCERTAIN in each for each in self.errors)
         assert len(calls) <= 1
-        unexpected = [
-            each for each in self.errors if UNCERTAIN not in each and NEEDS_APPROVAL not in each
-        ]
-        assert unexpected == [], unexpected
+        expected = (UNCERTAIN, NEEDS_APPROVAL)
+        assert [e for e in self.errors if not any(each in e for each in expected)] == []
 
     def assert_approved_once(self) -> None:
         assert self.rows() == [list(HEAD), ["EMEA", "12"]]
@@ -301,7 +285,6 @@ async def wait_until_answered(work: Site) -> None:
     work.assert_answered_once()
 
 
-LATE: dict[Moment, float] = {("web", 1): 0.05}
 SLOW = pytest.mark.slow
 
 
@@ -310,10 +293,8 @@ SLOW = pytest.mark.slow
     ("database", "kills", "after_s"),
     [
         pytest.param("sqlite", FEW, 0.1, id="sqlite-few"),
-        pytest.param("postgres", FEW, 0.1, id="postgres-few", marks=SLOW),
         pytest.param("sqlite", EVERY, 0.02, id="sqlite-every", marks=SLOW),
         pytest.param("postgres", EVERY, 0.02, id="postgres-every", marks=SLOW),
-        pytest.param("sqlite", LATE, 0.3, id="sqlite-late", marks=SLOW),
     ],
 )
 async def test_request_completes_without_duplicate_effects_after_kills(
@@ -338,9 +319,7 @@ ENDLESS = {
 }
 
 
-async def test_tool_processes_end_when_the_bot_is_killed(
-    tmp_path: Path,
-) -> None:
+async def test_tool_processes_end_when_the_bot_is_killed(tmp_path: Path) -> None:
     with site(tmp_path, files={"sandbox": ["sh", "-c", "{command}"]}) as work:
         work.steps = ENDLESS
         await post_request(work)
@@ -351,16 +330,3 @@ async def test_tool_processes_end_when_the_bot_is_killed(
         assert len(work.orphans) >= 4
         bot.wait()
         await work.assert_no_orphans()
-
-
-@pytest.mark.slow
-async def test_sigterm_lets_running_work_finish_and_leaves_no_process(tmp_path: Path) -> None:
-    with site(tmp_path) as work:
-        await post_request(work)
-        bot = work.bots.bots[0].process
-        await until(lambda: len(work.bots.calls(of_children=True)) >= 4, 40)
-        bot.send_signal(signal.SIGTERM)
-        work.note_children()
-        assert await asyncio.to_thread(bot.wait) == 0
-        await work.assert_no_orphans()
-        work.assert_answered_once()
