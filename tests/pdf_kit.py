@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
@@ -25,6 +26,10 @@ def pdf_file(objects: Sequence[bytes], trailer: bytes = b"") -> bytes:
 
 def stream(content: bytes, facts: bytes = b"") -> bytes:
     return b"<< %s /Length %d >>\nstream\n%s\nendstream" % (facts, len(content), content)
+
+
+def compressed_stream(content: bytes, facts: bytes = b"") -> bytes:
+    return stream(zlib.compress(content, 9), b"/Filter /FlateDecode " + facts)
 
 
 def text_object(text: str, at: str = "72 700") -> bytes:

@@ -42,16 +42,18 @@ async def fetch_error(fetcher: Fetcher, url: str) -> str:
 
 
 HOSTS = """
-127.0.0.1 2130706433 0x7f.0.0.1 127.0.0.0x1 127.0.0.1.nip.io [::1] [::ffff:7f00:1] [fe80::1%25eth0]
-\uff11\uff12\uff17.0.0.1 ①②⑦.⓪.⓪.① 127。0。0。1 169.254.169.254/latest/meta-data/
-metadata.tencentyun.com instance-data.example.com localhost localhost\u3002localdomain
-app.localtest.me printer.local intranet example.org. a..example -a.example exa%6dple.org
-user:secret@docs.example.com docs.example.com\\@127.0.0.1 docs.example.com:22
+127.0.0.1 2130706433 0x7f000001 0x7f.0.0.1 0177.0.0.1 127.0.0.0x1 127.1 0 127.0.0.1.nip.io
+[::1] [::ffff:127.0.0.1] [::ffff:7f00:1] [64:ff9b::7f00:1] [fe80::1%25eth0] \uff11\uff12\uff17.0.0.1
+①②⑦.⓪.⓪.① 127。0。0。1 10.0.0.1 100.64.0.1 169.254.169.254/latest/meta-data/
+metadata.google.internal metadata.tencentyun.com instance-data.ec2.internal localhost localhost.
+localhost.localdomain localhost\u3002localdomain app.localtest.me db.prod.svc printer.local
+intranet example.org. a..example -a.example exa%6dple.org user:secret@docs.example.com
+docs.example.com@127.0.0.1 docs.example.com\\@127.0.0.1 docs.example.com:22 docs.example.com:8080
 """
 FORMS = [
     *(f"http://{host}" for host in HOSTS.split()),
-    *("file:///etc/passwd", "data:text/html,hello", "//docs.example.com/", "http://"),
-    f"http://{'a' * 64}.example",
+    *("file:///etc/passwd", "ftp://docs.example.com/", "gopher://docs.example.com/"),
+    *("data:text/html,hello", "//docs.example.com/", "http://", f"http://{'a' * 64}.example"),
     *("http://docs.example.com/\r\nHost: evil.example.com", f"http://{'a.' * 130}example"),
 ]
 
@@ -63,13 +65,13 @@ async def test_urls_of_internal_or_invalid_hosts_are_never_requested() -> None:
             assert "not read" in await fetch_error(fetch, url), url
         assert web.seen == []
         assert names.asked == []
-    for host in ("docs.client.example", "bücher.example", "xn--p1ai.xn--p1ai"):
+    for host in ("docs.client.example", "a-b.c1.io", "bücher.example", "xn--p1ai.xn--p1ai"):
         assert is_plain(f"https://{host}/")
 
 
 async def test_hostname_that_resolves_to_an_internal_address_is_refused() -> None:
     async with fetcher({"docs.example.com/": START}) as (fetch, web, names):
-        for inside in ("127.0.0.2", "10.0.0.1", "::1", "::ffff:10.0.0.1"):
+        for inside in ("127.0.0.2", "10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1"):
             names.places["docs.example.com"] = [[inside]]
             assert "internal" in await fetch_error(fetch, "http://docs.example.com/")
         names.places["docs.example.com"] = [["127.0.0.1", "10.0.0.1"]]  # one of two is enough
@@ -95,8 +97,9 @@ async def test_dns_rebinding_between_redirects_is_detected() -> None:
 
 
 async def test_redirect_to_a_forbidden_address_is_refused() -> None:
-    places = ["http://127.0.0.1/", "http://[::1]/", "file:///etc/passwd", "//localhost/"]
+    places = [*FORMS[: len(HOSTS.split())], "file:///etc/passwd", "//localhost/"]
     pages = {f"docs.example.com/{n}": Page.redirect_to(to) for n, to in enumerate(places)}
+    pages["docs.example.com/out?to=http%3A%2F%2F127.0.0.1"] = Page.redirect_to("http://127.0.0.1/")
     async with fetcher(pages) as (fetch, web, _):
         for path in pages:
             assert "not read" in await fetch_error(fetch, f"http://{path}"), path
@@ -169,12 +172,30 @@ async def test_endless_response_times_out() -> None:
     await real.aclose()
 
 
-async def test_hostile_robots_rules_are_evaluated_quickly() -> None:
-    rules = f"User-agent: *\n{'Disallow: ' + '/*a' * 300 + 'b$' + chr(10)}" * 500
-    pages = {"a.example.com/robots.txt": Page(rules.encode(), "text/plain")}
+async def check_paths(robots: str, *paths: str) -> list[bool]:
+    """Return for each path whether it may be read by these rules."""
+    pages = {"a.example.com/robots.txt": Page(robots.encode(), "text/plain")}
     async with fetcher(pages) as (fetch, _, _):
-        with cpu_limit(1):
-            await Robots(fetch).check(f"http://a.example.com/{'a' * 1900}")
+        checker, allowed = Robots(fetch), []
+        for path in paths:
+            try:
+                await checker.check(f"http://a.example.com{path}")
+                allowed.append(True)
+            except NotFetched:
+                allowed.append(False)
+    return allowed
+
+
+@pytest.mark.parametrize(
+    ("rules", "path"),
+    [
+        (f"User-agent: *\n{'Disallow: ' + '/*a' * 300 + 'b$' + chr(10)}" * 500, f"/{'a' * 1900}"),
+        ("User-agent: *\n" * 1500 + "Disallow: /no\n" * 1500, "/yes"),
+    ],
+)
+async def test_hostile_robots_rules_are_evaluated_quickly(rules: str, path: str) -> None:
+    with cpu_limit(1):
+        assert await check_paths(rules, path) == [True]
 
 
 async def test_robots_txt_is_cached_and_its_failure_denies_access() -> None:

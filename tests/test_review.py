@@ -33,7 +33,7 @@ from panel_kit import (
 from panel_kit import verdict as verdict_on
 from serve_kit import ASKER, Served, mention, serve
 from standins.model import ModelServer, Responder
-from test_panels import split_judges
+from test_panels import judges_saying
 from timing import Patience
 
 from bot.local.model.answer import Answer
@@ -137,7 +137,7 @@ def test_review_command_resumes_after_a_kill_without_repeating_finished_calls(
     shell: Shell, file: Path, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure("limits: {max_concurrency: 2}\n")
-    responders = PanelModel(EACH, split_judges("quality"))
+    responders = PanelModel(EACH, judges_saying("refute", "quality"))
     with model_at(monkeypatch, responders, latency_s=0.1) as model:
         with forked_command("review", str(file), "--json") as process:
             patience = Patience(60)

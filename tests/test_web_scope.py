@@ -92,6 +92,9 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
          "Ports are opened by hand.", "Word document."),
         (Page("港は手で開く".encode("shift_jis"), "text/plain; charset=shift_jis"),
          "港は手で開く", ""),
+        (Page(b"<html>as it is written", "text/plain"), "<html>as it is written", ""),
+        (Page(b"<html><p hidden>SECRET</p>Ports", "application/octet-stream"), "Ports",
+         "It holds text that a reader would not see, which was left out."),
     ],
 )  # fmt: skip
 async def test_document_kind_follows_its_content_type_and_content(
@@ -119,6 +122,8 @@ async def test_gate_allows_only_named_or_listed_addresses_to_be_read() -> None:
         denied = await use(ctx, "read_url", url=next_url)
         assert isinstance(denied, Deny)
         assert (await done(ctx, "read_url", url=URL)).items  # the request names it
+        for url in ("http://127.0.0.1/", "file:///etc/passwd", "http://docs.example.com:6379/"):
+            assert isinstance(await use(ctx, "read_url", url=url), Deny)
         assert web.asked.count("docs.example.com/next") == 1
 
 
@@ -133,17 +138,37 @@ async def test_hidden_page_text_is_removed_and_noted() -> None:
     assert "would not see" in found.note
 
 
+LINKS = b"<a href=x>y</a>" * 130_000
+
+
 HOSTILE = {
     "depth": "<div>" * 100_000 + "x",
+    "depth with wrong ends": "<a></b><i></u>" * 140_000,
     "formatting": "<p>" + "".join(f"<font color={n}></p><p>" for n in range(30_000)),
     "adoption": "<b>" * 290 + "<p></b>" * 200_000,
+    "tables": "<table>" + "x<!---->" * 100_000,
+    "comments": "<!--" * 500_000,
+    "numbers": "&#" + "9" * 1_900_000,
+    "quotes": "<a b='" * 300_000,
+    "elements": "<p>x</p>" * 250_000,
     "attributes": "<div " + " ".join(f"a{n}=1" for n in range(250_000)) + ">x",
-    "links": "<a href=x>y</a>" * 130_000,
-    "unclosed": "<" * 2_000_000,
     "styles": "".join(f"<p style='color:#{n:06x};margin:{n}px'>x</p>" for n in range(40_000)),
+    "declarations": "<p style='" + "a:b;" * 490_000 + "'>x",
+    "variables": "<p style='" + "".join(f"--a{n}:1;" for n in range(100_000)) + "'>x",
     "rules": "<style>" + "*{color:red}" * 15_000 + "</style>" + "<p class=x>x</p>" * 50_000,
-    "selectors": f"<style>{'*~* *~* *{a:b}' * 9_000}</style>{'<p>' * 200}{'<i></i>' * 40_000}",
+    "selectors": "<style>"
+    + "*~* *~* *{a:b}" * 9_000
+    + "</style>"
+    + "<p>" * 200
+    + "<i></i>" * 40_000,
+    "braces": "<style>" + "{" * 1_900_000,
+    "brackets": "<style>" + "url(" * 400_000,
     "choices": "<style>" + ":is(" * 400_000,
+    "spaces": "<pre>" + " " * 1_900_000 + "x",
+    "entities": "&lt" * 600_000,
+    "links": LINKS.decode(),
+    "unclosed": "<" * 2_000_000,
+    "a large sheet": "<style>" + "a{color:red}" * 150_000 + "</style><p>x",
 }
 
 
@@ -152,14 +177,20 @@ async def read(reader: WorkerProcess, kind: str, charset: str, body: bytes) -> D
     return await ask_reader(reader, body, max_chars=400_000, **request)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_hostile_pages_do_not_block_the_reader(name: str) -> None:
+SLOW = {name for name in HOSTILE if name not in ("depth", "adoption", "attributes", "selectors")}
+
+
+@pytest.mark.parametrize(
+    "names", [HOSTILE.keys() - SLOW, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+async def test_hostile_pages_do_not_block_the_reader(names: set[str]) -> None:
     reader = WorkerProcess("scopes.pages.worker", 2.5)
     try:
-        await read(reader, "plain", "", b"warm")
-        with suppress(DocumentRefused):
-            await read(reader, "html", "utf-8", HOSTILE[name].encode())
-        assert (await read(reader, "plain", "", b"the next")).text == "the next"
+        for name in names:
+            await read(reader, "plain", "", b"warm")
+            with suppress(DocumentRefused):
+                await read(reader, "html", "utf-8", HOSTILE[name].encode())
+            assert (await read(reader, "plain", "", b"the next")).text == "the next"
     finally:
         await reader.aclose()
 
