@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -32,6 +33,7 @@ from engine_kit import (
 from policy_kit import Clock
 from serve_kit import Served, change_settings, serve, with_rules
 from standins.slack import LocalSlack
+from standins.slack_faults import Fault
 
 import scopes
 from bot.local.model.answer import Answer
@@ -41,6 +43,7 @@ from bot.requests.context import MAX_RECENT
 from config.settings import Settings
 from scopes.intent import Intent
 from scopes.members import KEPT_S
+from scopes.slack import OPEN_CHANNELS
 from scopes.tool import ToolError, ToolResult
 
 ANA, LUIS, EVA = "U0ANA", "U0LUIS", "U0EVA"
@@ -128,6 +131,40 @@ async def test_every_tool_answers_hidden_channels_like_missing_ones(name: str, f
         assert e.slack.effects == []
 
 
+async def test_listing_and_searching_do_not_reveal_hidden_channels() -> None:
+    for user, home in ((EVA, channel_id(1)), (EVA, "D0EVA"), (EVA, "")):
+        async with user_engine(user) as e:
+            for name, more in (
+                ("list_channels", [{"match": "support-2"}, {"match": "support-9"}]),
+                ("search_messages", [{"query": "zebra"}, {"query": "zebra"}]),
+            ):
+                texts, calls = [], []
+                for n, args in zip((2, 9), more, strict=True):
+                    held = {OPEN_CHANNELS: "", channel_id(1): "#support-1", channel_id(n): "#x"}
+                    await call_tool(e, name, held, **args)
+                    before = Counter(e.slack.calls)
+                    ctx = replace(e.context(held), intent=Intent(home=home))
+                    found = await e.run.gate.call("s1", ctx, TOOLS[name], args)
+                    assert isinstance(found, ToolResult)
+                    assert found.items == ()
+                    texts.append(alike(found.note, n))
+                    calls.append(Counter(e.slack.calls) - before)
+                assert texts[0] == texts[1]
+                assert calls[0] == calls[1]
+
+
+async def test_members_read_a_private_channel_by_id_and_name() -> None:
+    async with user_engine(ANA) as e:
+        for subject in (SECRET, "#support-2"):
+            assert "4 messages in window" in await call_tool(
+                e, "read_channel_history", channel=subject
+            )
+        thread = thread_id(2, 0)
+        assert thread in await call_tool(e, "read_thread", thread=thread)
+        assert thread in await call_tool(e, "search_messages", query=WORD, channel=SECRET)
+        assert SECRET in await call_tool(e, "get_permalink", message=thread)
+
+
 async def test_access_ends_when_membership_is_lost_after_listing() -> None:
     clock = Clock()
     async with user_engine(ANA, clock) as e:
@@ -155,6 +192,22 @@ async def test_channel_without_the_bot_is_answered_like_a_missing_one() -> None:
         text = await call_tool(e, "read_channel_history", channel=SECRET)
         absent = await call_tool(e, "read_channel_history", channel=NOWHERE)
         assert alike(text, 2) == alike(absent, 9)
+
+
+@pytest.mark.parametrize("method", ["users.info", "users.conversations"])
+async def test_failed_access_check_denies_reading_and_is_logged(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with user_engine(ANA) as e:
+        e.slack.faults.append(Fault(method, "error:fatal_error"))
+        assert (await call_tool(e, "read_channel_history", channel=SECRET)).startswith(
+            "No channel "
+        )
+        messages = [r.getMessage() for r in caplog.records if "could not check" in r.getMessage()]
+        assert len(messages) == 1
+        assert f"Slack refused {method}: fatal_error" in messages[0]
+        assert "messages in window" in await call_tool(e, "read_channel_history", channel=SECRET)
 
 
 COST = re.compile(r"\$\d\.\d{3}")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from engine_kit import (
     OWN_TOOLS,
+    Engine,
     call,
     channel_id,
     engine,
@@ -20,6 +21,7 @@ from engine_kit import (
     say,
     scripted_parent,
     submission,
+    thread_id,
     turns,
     use,
 )
@@ -28,11 +30,18 @@ from serve_kit import serve
 import scopes
 from bot.local.model.answer import Answer
 from config.settings import load_settings
-from subagents.gate import Deny
+from scopes.tool import Tool, ToolContext, ToolResult, tool
+from subagents.gate import Allow, Card, Deny
 
 ROOT = Path(__file__).resolve().parent.parent
 SLACK = {t.name: t for t in scopes.scope("slack").tools}
 HELD = {channel_id(1): "#support-1"}
+
+
+@tool(needs="web:search")
+async def roam(ctx: ToolContext) -> ToolResult:
+    """Search the web."""
+    return ToolResult(note="found")
 
 
 def test_only_the_gate_runs_tools() -> None:
@@ -52,6 +61,23 @@ def test_only_the_gate_runs_tools() -> None:
     assert set(callers) == {"subagents/gate.py"}
 
 
+async def decide_call(e: Engine, tool_: Tool, **args: object) -> Allow | Card | Deny:
+    return await e.run.gate.decide("s1", e.context(HELD), tool_, args)
+
+
+async def test_reads_within_handles_are_allowed_and_names_become_ids() -> None:
+    async with engine(turns()) as e:
+        for value in (channel_id(1), "#support-1", "support-1", "SUPPORT-1"):
+            verdict = await decide_call(e, SLACK["read_channel_history"], channel=value)
+            assert isinstance(verdict, Allow)
+            assert verdict.args == {"channel": channel_id(1), "cursor": ""}
+        verdict = await decide_call(
+            e, SLACK["read_thread"], thread=f"#support-1/{thread_id(1, 0)[10:]}"
+        )
+        assert isinstance(verdict, Allow)
+        assert verdict.args["thread"] == thread_id(1, 0)
+
+
 async def test_unknown_and_invalid_arguments_are_named_in_the_denial() -> None:
     async with engine(turns()) as e:
         history = SLACK["read_channel_history"]
@@ -60,31 +86,54 @@ async def test_unknown_and_invalid_arguments_are_named_in_the_denial() -> None:
             ({}, "channel: Field required"),
             ({"channel": 5}, "channel: Input should be a valid string"),
         ):
-            verdict = await e.run.gate.decide("s1", e.context(HELD), history, args)
+            verdict = await decide_call(e, history, **args)
             assert isinstance(verdict, Deny)
             assert (reason in verdict.reason, verdict.rule) == (True, "arguments")
         for odd in (None, "text", [1], 3):
             assert isinstance(await e.run.gate.decide("s1", e.context(HELD), history, odd), Deny)
 
 
-READS = {
-    "read_channel_history": "channel",
-    "read_thread": "thread",
-    "search_messages": "channel",
-    "get_permalink": "message",
-    "list_slack_list_items": "list",
-}
-"""Tool -> its argument that names what it reads."""
+async def test_tool_is_denied_without_the_open_handle_it_needs() -> None:
+    async with engine(turns()) as e:
+        assert isinstance(await e.run.gate.decide("s1", e.context(), roam, {}), Deny)
+        held = e.context({"web:search": ""})
+        assert isinstance(await e.run.gate.decide("s1", held, roam, {}), Allow)
+
+
+READS = [
+    ("read_channel_history", "channel", "{}"),
+    ("read_thread", "thread", "{}/1740000000.000100"),
+    ("search_messages", "channel", "{}"),
+    ("get_permalink", "message", "{}/1740000000.000100"),
+    ("list_slack_list_items", "list", "{}"),
+]
+
+
+@pytest.mark.parametrize(("name", "argument", "form"), READS)
+async def test_forbidden_and_nonexistent_handles_get_the_same_answer(
+    name: str, argument: str, form: str
+) -> None:
+    """Neither the answer nor a call to Slack reveals that a handle exists."""
+    more = {"query": "word"} if name == "search_messages" else {}
+    names = (channel_id(2), "C99999999", "#support-2")
+    calls = Answer([use(name, **{argument: form.format(i), **more}) for i in names])
+    e, *_ = await ran(turns(calls, submission()), tools=SLACK.values(), handles=HELD)
+
+    answers = [r["content"] for r in results(e.requests[1])]
+    texts = {answer.replace(id, "X") for answer, id in zip(answers, names, strict=True)}
+    assert len(texts) == 1
+    assert texts.pop().startswith("No ")
+    assert e.slack.calls.total() == 0
 
 
 ODD = ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"]
 
 
-@pytest.mark.parametrize("name", READS)
-async def test_malformed_handles_return_error_results(name: str) -> None:
+@pytest.mark.parametrize(("name", "argument", "form"), READS)
+async def test_malformed_handles_return_error_results(name: str, argument: str, form: str) -> None:
     searches = name == "search_messages"
     more = {"query": "word"} if searches else {}
-    calls = Answer([use(name, **{READS[name]: value, **more}) for value in ODD])
+    calls = Answer([use(name, **{argument: value, **more}) for value in ODD])
     e, _, ending = await ran(turns(calls, submission()), tools=SLACK.values(), handles=HELD)
     assert ending.stopped_by == "none"
     failed = [bool(each.get("is_error")) for each in results(e.requests[1])]
