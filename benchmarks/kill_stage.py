@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -300,7 +300,8 @@ class Stage:
         if self.slack.sockets.count and time.monotonic() - self._pressed > PRESS_EVERY_S:
             for message in self._waiting():
                 self._pressed = time.monotonic()
-                self.slack.people.click(self.asker, OFFICE, message.ts, self.scenario.press)
+                with suppress(KeyError):  # the bot has just removed the buttons
+                    self.slack.people.click(self.asker, OFFICE, message.ts, self.scenario.press)
         if not self.scenario.schedule or self._has_run_schedule:
             return
         name = self.filled("{schedule}")
