@@ -44,7 +44,7 @@ class GmailState(gmail_state.GmailState):
     @property
     def sent(self) -> list[str]:
         """Return the ids of the messages that the API sent, in order."""
-        return [each.message for each in self.history if "SENT" in each.labels]
+        return [sent["id"] for _, sent in self.history if "SENT" in sent.get("labelIds", ())]
 
     def add(
         self, raw: bytes, labels: Iterable[str], *, thread: str | None = None

@@ -1,13 +1,16 @@
-"""Web API methods that write messages and reactions, and the links to them."""
+"""Web API methods that write messages, reactions and files, and the links to messages."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bot.local.slack.json import message_json, number_blocks, permalink
-from bot.local.slack.records import Json, Whisper
+from starlette.responses import Response
+
+from bot.local.slack.json import file_json, message_json, number_blocks, permalink
+from bot.local.slack.records import Json, Upload, Whisper
 from bot.local.slack.state import (
     Call,
     SlackError,
+    SlackState,
     message_of,
     new_message,
     own_message,
@@ -15,7 +18,7 @@ from bot.local.slack.state import (
     visible,
     writable,
 )
-from bot.local.workspace import Message, Reaction, micros, timestamp
+from bot.local.workspace import File, Message, Reaction, micros, timestamp
 
 
 def _post(call: Call) -> Json:
@@ -66,13 +69,18 @@ def _add_reaction(call: Call) -> Json:
     name = call.require("name").strip(":")
     channel = writable(call)
     message = message_of(call, channel, "timestamp")
+    if any(each.name == name and call.identity.user in each.users for each in message.reactions):
+        raise SlackError("already_reacted")
+    call.keep(channel, with_reaction(message, name, call.identity.user))
+    return {}
+
+
+def with_reaction(message: Message, name: str, user: str) -> Message:
+    """Return the message with the reaction of one more person."""
     reactions = {reaction.name: reaction for reaction in message.reactions}
     old = reactions.get(name, Reaction(name, 0))
-    if call.identity.user in old.users:
-        raise SlackError("already_reacted")
-    reactions[name] = Reaction(name, old.count + 1, (*old.users, call.identity.user))
-    call.keep(channel, replace(message, reactions=tuple(reactions.values())))
-    return {}
+    reactions[name] = Reaction(name, old.count + 1, (*old.users, user))
+    return replace(message, reactions=tuple(reactions.values()))
 
 
 def _with_content(call: Call, message: Message) -> Message:
@@ -87,6 +95,39 @@ def _with_content(call: Call, message: Message) -> Message:
     )
 
 
+# ---- files
+
+UPLOAD_PATH = "/upload/v1/{file}"
+
+
+def _address(call: Call) -> Json:
+    name, length = call.require("filename"), call.require("length")
+    id = f"F0UP{len(call.state.uploads):05d}"
+    call.state.uploads[id] = Upload(id, name, int(length), call.identity.user)
+    return {"upload_url": f"{call.state.base_url}upload/v1/{id}", "file_id": id}
+
+
+def take(state: SlackState, id: str, content: bytes) -> Response:
+    """Receive the bytes of a file, which is identified by the address alone."""
+    state.uploads[id].content = content
+    return Response(f"OK - {len(content)}", 200, media_type="text/plain")
+
+
+def _complete(call: Call) -> Json:
+    """Show files in a message of their own."""
+    channel = writable(call, "channel_id")
+    message = place_message(call, channel, new_message(call, channel))
+    files = []
+    for each in call.objects("files"):
+        upload = call.state.uploads[each["id"]]
+        upload.completed = True
+        title = str(each.get("title") or upload.name)
+        files.append(File(upload.id, upload.name, title, content=upload.content))
+    shown = replace(message, files=tuple(files))
+    call.keep(channel, shown)
+    return {"files": [file_json(call.state, file) for file in files]}
+
+
 METHODS: Mapping[str, Callable[[Call], Json]] = {
     "chat.postMessage": _post,
     "chat.postEphemeral": _whisper,
@@ -94,4 +135,6 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "chat.delete": _delete,
     "chat.getPermalink": _permalink,
     "reactions.add": _add_reaction,
+    "files.getUploadURLExternal": _address,
+    "files.completeUploadExternal": _complete,
 }

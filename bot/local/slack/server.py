@@ -12,8 +12,6 @@ from starlette.websockets import WebSocket
 
 from bot.local.slack import chat as slack_chat
 from bot.local.slack import conversations as slack_conversations
-from bot.local.slack import directory as slack_directory
-from bot.local.slack import files as slack_files
 from bot.local.slack import streams as slack_streams
 from bot.local.slack import views as slack_views
 from bot.local.slack.people import People
@@ -38,8 +36,6 @@ OPEN = "apps.connections.open"
 METHODS = {
     **slack_chat.METHODS,
     **slack_conversations.METHODS,
-    **slack_directory.METHODS,
-    **slack_files.METHODS,
     **slack_streams.METHODS,
     **slack_views.METHODS,
 }
@@ -63,7 +59,7 @@ class LocalSlack:
         self.app = Starlette(
             routes=[
                 Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
-                Route(slack_files.UPLOAD_PATH, self._upload, methods=["POST"]),
+                Route(slack_chat.UPLOAD_PATH, self._upload, methods=["POST"]),
                 WebSocketRoute(LINK_PATH, self._link),
             ]
         )
@@ -113,7 +109,7 @@ class LocalSlack:
         """Receive the bytes of a file at the upload address."""
         content = await request.body()
         with self.state.lock:
-            return slack_files.take(self.state, request.path_params["file"], content)
+            return slack_chat.take(self.state, request.path_params["file"], content)
 
 
 def token_of(request: Request, args: dict[str, Any]) -> str:
