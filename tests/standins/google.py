@@ -194,7 +194,7 @@ class LocalGoogle(server.LocalGoogle):
             response.headers["content-length"] = str(len(response.body))
         return response
 
-    def execute(self, sent: Sent, logged: LoggedCall) -> Json | None:
+    def execute(self, sent: Sent, logged: LoggedCall) -> Json:
         """Execute the call, if the token and the API allow it.
 
         The answer omits what the query parameter `fields` does not name.
@@ -214,7 +214,7 @@ class LocalGoogle(server.LocalGoogle):
         with state.lock:
             body = self.methods[logged.method](check_call(logged.method, call))
         fields = re.findall(r"[\w.*]+|[(),/]", "".join(sent.query.get("fields", ())))
-        return body if body is None else dict(_select(body, _parse_selection(iter(fields))))
+        return dict(_select(body, _parse_selection(iter(fields))))
 
     def _grant(self, token: str) -> Grant:
         grant, address = self.tokens.get(token), self.whose(token)

@@ -104,8 +104,7 @@ class Call(Generic[State]):
         return [id for _, id in page], base64.urlsafe_b64encode(token.encode()).decode()
 
 
-MethodHandler = Callable[[Call[Any]], Json | None]
-"""Answers a method; None = an empty answer with status 204."""
+MethodHandler = Callable[[Call[Any]], Json]
 
 
 class MethodAddress(NamedTuple):

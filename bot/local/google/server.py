@@ -67,7 +67,7 @@ class LocalGoogle:
         except GoogleRefused as refused:
             return refusal(refused)
 
-    def carry_out(self, sent: Sent) -> Json | None:
+    def carry_out(self, sent: Sent) -> Json:
         name, path = self.method_at(sent)
         if sent.token != TOKEN:
             raise GoogleRefused("authError", headers=CHALLENGE)
@@ -96,9 +96,7 @@ async def read_request(request: Request) -> Sent:
     return Sent(http, path.decode("ascii", "replace").lstrip("/"), asked, token, body)
 
 
-def json_response(body: Json | None) -> Response:
-    if body is None:
-        return Response(status_code=204)
+def json_response(body: Json) -> Response:
     return Response(json.dumps(body, ensure_ascii=False), 200, media_type=_JSON)
 
 

@@ -117,7 +117,7 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
                 calls[block["id"]] = block
             elif block["type"] == "tool_result":
                 call = calls[block["tool_use_id"]]
-                text, failed = _plain(block.get("content")), bool(block.get("is_error"))
+                text, failed = "\n".join(_texts(block)), bool(block.get("is_error"))
                 exchanges.append(Exchange(call["name"], call["input"], text, failed))
     return Conversation(
         tools=frozenset(tool["name"] for tool in request.get("tools") or ()),
@@ -129,15 +129,9 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
 
 
 def _texts(message: Json) -> list[str]:
-    return [block["text"] for block in as_blocks(message["content"]) if block["type"] == "text"]
-
-
-def _plain(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        block.get("text", "") for block in content or () if block.get("type") == "text"
-    )
+    """Return the texts of a message, or of a tool's result, which may have no content."""
+    blocks = as_blocks(message.get("content") or [])
+    return [block["text"] for block in blocks if block["type"] == "text"]
 
 
 @dataclass
