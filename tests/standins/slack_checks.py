@@ -141,9 +141,8 @@ def _metadata(call: Call) -> None:
 
 
 def _json(call: Call, name: str, error: str) -> Any:
-    value = call.args.get(name)
     try:
-        return json.loads(value) if isinstance(value, str) and value else value
+        return call.value(name)
     except ValueError:
         raise SlackError(error) from None
 

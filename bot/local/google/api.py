@@ -107,14 +107,6 @@ class Call(Generic[State]):
 MethodHandler = Callable[[Call[Any]], Json]
 
 
-class MethodAddress(NamedTuple):
-    """The address of a method, from the discovery document of its API."""
-
-    http: str
-    path: str
-    """Path below the server's root, with `{names}`."""
-
-
 @cache
 def discovery(name: str) -> Json:
     """Return the document of an API, such as `gmail.v1`, from the client library."""
@@ -133,10 +125,3 @@ def methods_of(name: str) -> Mapping[str, Json]:
         resources += one.get("resources", {}).values()
         found |= {method["id"]: method for method in one.get("methods", {}).values()}
     return found
-
-
-def find_declared(name: str, method: str) -> MethodAddress:
-    """Return the address of a method of an API. Raises KeyError if there is none."""
-    description = methods_of(name)[method]
-    path = discovery(name)["servicePath"] + description["path"].replace("{+", "{")
-    return MethodAddress(description["httpMethod"], path)

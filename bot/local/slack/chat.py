@@ -18,15 +18,12 @@ from bot.local.slack.state import (
     visible,
     writable,
 )
-from bot.local.workspace import File, Message, Reaction, micros, timestamp
+from bot.local.workspace import Channel, File, Message, Reaction, micros, timestamp
 
 
 def _post(call: Call) -> Json:
     channel = writable(call)
-    message = _with_content(call, place_message(call, channel, new_message(call, channel)))
-    call.keep(channel, message)
-    body = message_json(call.state, channel.id, message, with_metadata=True)
-    return {"channel": channel.id, "ts": message.ts, "message": body}
+    return _keep(call, channel, place_message(call, channel, new_message(call, channel)))
 
 
 def _update(call: Call) -> Json:
@@ -34,10 +31,16 @@ def _update(call: Call) -> Json:
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
-    changed = replace(_with_content(call, message), edited=at)
-    call.keep(channel, changed)
-    body = message_json(call.state, channel.id, changed, with_metadata=True)
-    return {"channel": channel.id, "ts": changed.ts, "text": changed.text, "message": body}
+    answer = _keep(call, channel, replace(message, edited=at))
+    return answer | {"text": answer["message"]["text"]}
+
+
+def _keep(call: Call, channel: Channel, message: Message) -> Json:
+    """Store a message with the content of the call; return the answer."""
+    message = _with_content(call, message)
+    call.keep(channel, message)
+    body = message_json(call.state, channel.id, message, with_metadata=True)
+    return {"channel": channel.id, "ts": message.ts, "message": body}
 
 
 def _delete(call: Call) -> Json:
@@ -91,7 +94,7 @@ def _with_content(call: Call, message: Message) -> Message:
         message,
         text=text or markdown,
         blocks=blocks if "blocks" in call.args or markdown else message.blocks,
-        metadata=call.metadata(message.metadata),
+        metadata=call.value("metadata") or message.metadata,
     )
 
 

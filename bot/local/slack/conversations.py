@@ -21,7 +21,7 @@ _UNTHREADED_SUBTYPES = ("channel_join", "channel_leave")
 
 
 def _list(call: Call) -> Json:
-    return _channels(call, lambda channel: call.state.may_see(call.identity.user, channel))
+    return _channels(call)
 
 
 def _of_user(call: Call) -> Json:
@@ -29,20 +29,17 @@ def _of_user(call: Call) -> Json:
     user = call.text("user") or call.identity.user
     if user not in call.state.users:
         raise SlackError("user_not_found")
-
-    def is_wanted(channel: Channel) -> bool:
-        state = call.state
-        return user in state.members[channel.id] and state.may_see(call.identity.user, channel)
-
-    return _channels(call, is_wanted)
+    return _channels(call, user)
 
 
-def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
-    kinds, hidden = call.kinds(), call.flag("exclude_archived")
+def _channels(call: Call, member: str = "") -> Json:
+    state, kinds, hidden = call.state, call.kinds(), call.flag("exclude_archived")
     channels = [
         channel.id
-        for channel in call.state.channels.values()
-        if channel.kind in kinds and is_wanted(channel) and not (hidden and channel.is_archived)
+        for channel in state.channels.values()
+        if channel.kind in kinds and state.may_see(call.identity.user, channel)
+        if not (hidden and channel.is_archived)
+        if not member or member in state.members[channel.id]
     ]
     ids, cursor = call.page(channels, "team", default=100, most=1000)
     found = [channel_json(call, call.state.channels[id]) for id in ids]

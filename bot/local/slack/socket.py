@@ -157,13 +157,8 @@ class Deliveries:
             "event_id": event_id,
             "event_time": int(self._state.now()),
             "authorizations": [
-                {
-                    "enterprise_id": None,
-                    "team_id": team,
-                    "user_id": BOT_USER,
-                    "is_bot": True,
-                    "is_enterprise_install": False,
-                }
+                {"enterprise_id": None, "team_id": team, "user_id": BOT_USER, "is_bot": True}
+                | {"is_enterprise_install": False}
             ],
         }
 

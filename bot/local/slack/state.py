@@ -138,15 +138,14 @@ class Call:
         """Return a timestamp argument in microseconds."""
         return micros(self.text(name)) if self.text(name) else default
 
-    def objects(self, name: str) -> tuple[dict[str, Any], ...]:
-        """Return a list of JSON objects, sent as such or as a string."""
-        value = self.args.get(name) or []
-        return tuple(json.loads(value) if isinstance(value, str) else value)
+    def value(self, name: str) -> Any:
+        """Return an argument that is JSON, sent as such or as a string."""
+        value = self.args.get(name)
+        return json.loads(value) if value and isinstance(value, str) else value
 
-    def metadata(self, default: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-        """Return the `metadata` of a message: an event type and its payload."""
-        value = self.args.get("metadata") or default
-        return dict(json.loads(value)) if isinstance(value, str) else value
+    def objects(self, name: str) -> tuple[dict[str, Any], ...]:
+        """Return a list of JSON objects."""
+        return tuple(self.value(name) or ())
 
     def kinds(self) -> set[str]:
         """Return the kinds of conversation in `types`."""
