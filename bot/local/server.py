@@ -54,8 +54,6 @@ class LocalServer:
                 log_config=None,
                 log_level="error",
                 access_log=False,
-                server_header=False,
-                date_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=60,
             )

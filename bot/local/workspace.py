@@ -3,12 +3,10 @@
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 SLACKBOT = "USLACKBOT"
 TOMBSTONE_TEXT = "This message was deleted."
-
-ColumnType = Literal["text", "select", "user", "date", "number"]
 
 
 def micros(ts: str) -> int:
@@ -150,7 +148,8 @@ class ListColumn:
     id: str
     key: str
     name: str
-    type: ColumnType = "text"
+    type: str = "text"
+    """ "text", "select", "user", "date" or "number"."""
     options: Mapping[str, str] = field(default_factory=dict)
     """For `select`: option id -> label."""
 

@@ -47,20 +47,17 @@ class GoogleRefused(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Build a refusal. `reason` is one of REASONS; `message` and `code` override its own."""
-        defaults = REASONS[reason]
-        super().__init__(message or defaults.message)
-        self.reason = reason
-        self.message = message or defaults.message
-        self.code = code or defaults.code
-        self.headers = dict(headers or {})
-        self._defaults = defaults
+        self._defaults = REASONS[reason]
+        self.reason, self.headers = reason, dict(headers or {})
+        self.message, self.code = message or self._defaults.message, code or self._defaults.code
+        super().__init__(self.message)
 
     @property
     def json(self) -> Json:
         """Return the body of the answer."""
         one = {"message": self.message, "reason": self.reason}
         body: Json = {"code": self.code, "message": self.message, "errors": [one]}
-        body["status"] = self._defaults.status
+        body |= {"status": self._defaults.status}
         if info := self._defaults.info:
             kind = "type.googleapis.com/google.rpc.ErrorInfo"
             body["details"] = [{"@type": kind, "reason": info, "domain": "googleapis.com"}]

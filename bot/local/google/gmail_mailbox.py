@@ -5,15 +5,13 @@ Bodies are not checked here; tests/standins/google_gmail.py refuses those that G
 
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
-from typing import Any
 
-from bot.local.google.api import Call, GoogleRefused, MethodHandler
+from bot.local.google.api import Call, GoogleRefused, Json, MethodHandler
 from bot.local.google.gmail_mime import attachment_id, base64url, every, split_headers
 from bot.local.google.gmail_search import parse_query
 from bot.local.google.gmail_state import SYSTEM_LABELS, GmailState, MailboxMessage
 from bot.local.google.mbox import addresses
 
-Json = dict[str, Any]
 GmailCall = Call[GmailState]
 
 _HIDDEN = frozenset({"SPAM", "TRASH"})
@@ -88,13 +86,13 @@ def _list_threads(call: GmailCall) -> Json:
     newest: dict[str, int] = {}
     for held in find_messages(call):
         newest[held.thread] = max(held.ms, newest.get(held.thread, 0))
-    items = [(ms, id) for id, ms in newest.items()]
-    return _list_page(call, "threads", items, lambda id: _thread_row(call.state, id))
+    items, state = [(ms, id) for id, ms in newest.items()], call.state
 
+    def row(id: str) -> Json:
+        snippet = state.of_thread(id)[-1].snippet
+        return {"id": id, "snippet": snippet, "historyId": str(state.thread_history(id))}
 
-def _thread_row(state: GmailState, id: str) -> Json:
-    last = state.of_thread(id)[-1]
-    return {"id": id, "snippet": last.snippet, "historyId": str(state.thread_history(id))}
+    return _list_page(call, "threads", items, row)
 
 
 def _get_message(call: GmailCall) -> Json:

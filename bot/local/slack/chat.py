@@ -3,14 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from starlette.responses import Response
-
 from bot.local.slack.json import file_json, message_json, number_blocks, permalink
 from bot.local.slack.records import Json, Upload, Whisper
 from bot.local.slack.state import (
     Call,
     SlackError,
-    SlackState,
     message_of,
     new_message,
     own_message,
@@ -108,12 +105,6 @@ def _address(call: Call) -> Json:
     id = f"F0UP{len(call.state.uploads):05d}"
     call.state.uploads[id] = Upload(id, name, int(length), call.identity.user)
     return {"upload_url": f"{call.state.base_url}upload/v1/{id}", "file_id": id}
-
-
-def take(state: SlackState, id: str, content: bytes) -> Response:
-    """Receive the bytes of a file, which is identified by the address alone."""
-    state.uploads[id].content = content
-    return Response(f"OK - {len(content)}", 200, media_type="text/plain")
 
 
 def _complete(call: Call) -> Json:

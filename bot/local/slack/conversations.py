@@ -47,11 +47,10 @@ def _channels(call: Call, member: str = "") -> Json:
 
 
 def _open(call: Call) -> Json:
-    """Return the direct message with `users`; create it if there is none."""
-    users = list(dict.fromkeys(call.require("users").replace(" ", "").split(",")))
-    if not call.state.users.keys() >= set(users):
+    """Return the direct message with the one person in `users`; create it if there is none."""
+    if (user := call.require("users")) not in call.state.users:
         raise SlackError("user_not_found")
-    return {"channel": {"id": call.state.direct(call.identity.user, *users).id}}
+    return {"channel": {"id": call.state.direct(call.identity.user, user).id}}
 
 
 def _info(call: Call) -> Json:

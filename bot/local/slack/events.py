@@ -8,12 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bot.local.slack.json import message_json
-from bot.local.slack.records import View
+from bot.local.slack.records import Json, View
 from bot.local.slack.state import APP_ID, BOT_USER, SlackState
 from bot.local.slack.views import home, new_trigger, view_json
 from bot.local.workspace import Channel, Message, timestamp
-
-Json = dict[str, Any]
 
 MENTION = f"<@{BOT_USER}>"
 

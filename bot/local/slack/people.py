@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from bot.local.slack import events
+from bot.local.slack.records import Json
 from bot.local.slack.socket import Deliveries
 from bot.local.slack.state import BOT_USER, SlackState
 from bot.local.slack.streams import halt
 from bot.local.slack.views import home, view_json
 from bot.local.workspace import Channel, Message, micros, timestamp
-
-Json = dict[str, Any]
 
 
 class People:

@@ -16,9 +16,8 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from bot.local.slack.records import Json
 from bot.local.slack.state import APP_ID, BOT_USER, SlackError, SlackState
-
-Json = dict[str, Any]
 
 LINK_PATH = "/link/"
 

@@ -91,22 +91,14 @@ class SlackState:
     def may_see(self, user: str, channel: Channel) -> bool:
         return channel.kind == "public_channel" or user in self.members[channel.id]
 
-    def direct(self, *users: str) -> Channel:
-        """Return the direct message of these people, or their group's; create it if needed."""
-        members = set(users)
+    def direct(self, one: str, other: str) -> Channel:
+        """Return the direct message of two people; create it if there is none."""
         for channel in self.channels.values():
-            if channel.kind in ("im", "mpim") and self.members[channel.id].keys() == members:
+            if channel.is_im and self.members[channel.id].keys() == {one, other}:
                 return channel
-        number, is_group = len(self.channels), len(members) > 2
-        channel = Channel(
-            f"{'G0MPIM' if is_group else 'D0IM'}{number}",
-            f"mpdm-{number}" if is_group else "",
-            is_private=True,
-            is_im=not is_group,
-            is_mpim=is_group,
-        )
+        channel = Channel(f"D0IM{len(self.channels)}", "", is_private=True, is_im=True)
         self.channels[channel.id], self.timelines[channel.id] = channel, Timeline(())
-        self.members[channel.id] = dict.fromkeys(users)
+        self.members[channel.id] = dict.fromkeys((one, other))
         return channel
 
 
