@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
@@ -48,8 +48,6 @@ class ExportProfile(_Model):
 
 
 class ExportUser(_Model):
-    noun: ClassVar = "user"
-
     id: str = Field(min_length=1)
     name: str = ""
     real_name: str = ""
@@ -68,8 +66,6 @@ class ExportUser(_Model):
 
 
 class ExportChannel(_Model):
-    noun: ClassVar = "conversation"
-
     id: str = Field(min_length=1)
     name: str = ""
     creator: str = ""
@@ -245,11 +241,12 @@ class _Reader:
 
     def _valid(self, file: str, kind: type[Entry], entries: Iterable[Any]) -> Iterator[Entry]:
         """Yield the usable entries of a list."""
+        noun = "user" if kind is ExportUser else "conversation"
         for entry in entries:
             try:
                 yield kind.model_validate(entry)
             except ValidationError as error:
-                self._skip(file, f"one {kind.noun} is not usable ({_reason(error)})")
+                self._skip(file, f"one {noun} is not usable ({_reason(error)})")
 
     def _list_entries(self, file: str) -> list[Any]:
         if file == "channels.json":

@@ -59,7 +59,6 @@ class UserGroup:
     id: str
     handle: str
     users: tuple[str, ...] = ()
-    name: str = ""
     disabled: bool = False
 
 

@@ -11,7 +11,6 @@ from bot.local.slack.state import (
     message_of,
     new_message,
     own_message,
-    place_message,
     visible,
     writable,
 )
@@ -20,7 +19,7 @@ from bot.local.workspace import Channel, File, Message, Reaction, micros, timest
 
 def _post(call: Call) -> Json:
     channel = writable(call)
-    return _keep(call, channel, place_message(call, channel, new_message(call, channel)))
+    return _keep(call, channel, new_message(call, channel))
 
 
 def _update(call: Call) -> Json:
@@ -52,7 +51,7 @@ def _whisper(call: Call) -> Json:
     channel = writable(call)
     if (user := call.require("user")) not in call.state.members[channel.id]:
         raise SlackError("user_not_in_channel")
-    message = _with_content(call, place_message(call, channel, new_message(call, channel)))
+    message = _with_content(call, new_message(call, channel))
     call.state.whispers.append(
         Whisper(channel.id, user, message.ts, message.text, message.thread_ts, message.blocks)
     )
@@ -110,7 +109,7 @@ def _address(call: Call) -> Json:
 def _complete(call: Call) -> Json:
     """Show files in a message of their own."""
     channel = writable(call, "channel_id")
-    message = place_message(call, channel, new_message(call, channel))
+    message = new_message(call, channel)
     files = []
     for each in call.objects("files"):
         upload = call.state.uploads[each["id"]]

@@ -77,10 +77,7 @@ def channel_json(call: Call, channel: Channel) -> Json:
         "is_archived": channel.is_archived,
         "is_ext_shared": channel.is_ext_shared,
         "is_member": call.identity.user in members,
-        "topic": {
-            "value": channel.topic,
-            "creator": channel.creator if channel.topic else "",
-        },
+        "topic": {"value": channel.topic, "creator": channel.creator if channel.topic else ""},
     }
 
 
@@ -108,11 +105,7 @@ def message_json(
 def _thread_json(state: SlackState, channel: str, message: Message) -> Json:
     timeline = state.timelines[channel]
     if message.is_reply:
-        root = timeline[micros(message.thread_ts)]
-        body: Json = {"thread_ts": message.thread_ts}
-        if message.subtype == "thread_broadcast":
-            body["root"] = message_json(state, channel, root)
-        return body
+        return {"thread_ts": message.thread_ts}
     replies = timeline.replies(micros(message.ts))
     if not replies:
         return {}

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bot.local.slack.records import Stream, Upload, View, Whisper
@@ -206,9 +206,10 @@ def own_message(call: Call, channel: Channel, error: str) -> Message:
 
 
 def new_message(call: Call, channel: Channel) -> Message:
-    """Return a new empty message of the caller at this moment."""
-    at = call.state.new_ts(channel.id)
-    return Message(timestamp(at), user=call.identity.user, bot_id=call.identity.bot_id)
+    """Return a new empty message of the caller, in the thread that `thread_ts` names, if any."""
+    thread_ts = root_of(call, channel).ts if call.text("thread_ts") else ""
+    ts, caller = timestamp(call.state.new_ts(channel.id)), call.identity
+    return Message(ts, user=caller.user, bot_id=caller.bot_id, thread_ts=thread_ts)
 
 
 def root_of(call: Call, channel: Channel) -> Message:
@@ -216,10 +217,3 @@ def root_of(call: Call, channel: Channel) -> Message:
     message = message_of(call, channel, "thread_ts", "thread_not_found")
     timeline = call.state.timelines[channel.id]
     return timeline[micros(message.thread_ts)] if message.is_reply else message
-
-
-def place_message(call: Call, channel: Channel, message: Message) -> Message:
-    """Return the new message in the thread that `thread_ts` names, if it names one."""
-    if not call.text("thread_ts"):
-        return message
-    return replace(message, thread_ts=root_of(call, channel).ts)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bot.local.slack.json import message_json, number_blocks, rich_text
-from bot.local.slack.records import Json, Row, Stream, StreamEnd
+from bot.local.slack.records import Json, Row, Stream
 from bot.local.slack.state import (
     Call,
     SlackError,
@@ -21,7 +21,6 @@ from bot.local.slack.state import (
     message_of,
     new_message,
     own_message,
-    place_message,
     root_of,
     writable,
 )
@@ -40,7 +39,7 @@ _AS_MRKDWN = (
 def _start(call: Call) -> Json:
     channel = writable(call)
     call.require("thread_ts")
-    message = place_message(call, channel, new_message(call, channel))
+    message = new_message(call, channel)
     stream = Stream(channel.id, message.ts, call.state.now())
     call.state.streams[channel.id, message.ts] = stream
     return _write(call, channel, message, stream)
@@ -63,10 +62,9 @@ def halt(state: SlackState, channel: str, thread_ts: str) -> list[str]:
     with state.lock:
         ended = []
         for stream in list(state.streams.values()):
-            message = state.timelines[channel].get(micros(stream.ts))
-            if stream.channel != channel or not message or message.thread_ts != thread_ts:
-                continue
-            if is_open(state, channel, stream.ts):
+            message = state.timelines[stream.channel].get(micros(stream.ts))
+            place = message and (stream.channel, message.thread_ts)
+            if message and place == (channel, thread_ts) and not stream.ended:
                 end(state, stream, message, "stopped_by_user")
                 ended.append(stream.ts)
         return ended
@@ -78,7 +76,7 @@ def is_open(state: SlackState, channel: str, ts: str) -> bool:
     return stream is not None and not stream.ended
 
 
-def end(state: SlackState, stream: Stream, message: Message, why: StreamEnd) -> None:
+def end(state: SlackState, stream: Stream, message: Message, why: str) -> None:
     """End a stream that its writer did not stop."""
     stream.ended = why
     state.timelines[stream.channel].replace(_render(message, stream))
