@@ -93,9 +93,9 @@ class Requests:
 def _body(envelope: Envelope) -> tuple[str, str]:
     match envelope.kind:
         case "events_api":
-            return envelope.body, _JSON
+            return json.dumps(envelope.payload), _JSON
         case "interactive":
-            return urlencode({"payload": envelope.body}), _FORM
+            return urlencode({"payload": json.dumps(envelope.payload)}), _FORM
     return urlencode(envelope.payload), _FORM
 
 
@@ -179,7 +179,7 @@ class Sockets(socket.Sockets):
 
     def _carry(self, envelope: Envelope, attempt: int, done: Done) -> None:
         id = str(uuid.uuid4())
-        if not self.send(wrap_envelope(envelope.kind, id, envelope.body, attempt)):
+        if not self.send(wrap_envelope(envelope.kind, id, envelope.payload, attempt)):
             done(Outcome("no_socket"))
             return
         timer = asyncio.get_running_loop().call_later(self._ack_s, self._late, id)

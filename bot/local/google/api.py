@@ -17,8 +17,6 @@ class Reason(NamedTuple):
     code: int
     status: str
     message: str
-    info: str = ""
-    """The reason in the details of the answer; empty = none."""
 
 
 REASONS = {
@@ -28,7 +26,6 @@ REASONS = {
         "UNAUTHENTICATED",
         "Request had invalid authentication credentials. Expected OAuth 2 access token, login "
         "cookie or other valid authentication credential.",
-        info="ACCESS_TOKEN_EXPIRED",
     ),
     "notFound": Reason(404, "NOT_FOUND", "Requested entity was not found."),
 }
@@ -55,13 +52,8 @@ class GoogleRefused(Exception):
     @property
     def json(self) -> Json:
         """Return the body of the answer."""
-        one = {"message": self.message, "reason": self.reason}
-        body: Json = {"code": self.code, "message": self.message, "errors": [one]}
-        body |= {"status": self._defaults.status}
-        if info := self._defaults.info:
-            kind = "type.googleapis.com/google.rpc.ErrorInfo"
-            body["details"] = [{"@type": kind, "reason": info, "domain": "googleapis.com"}]
-        return {"error": body}
+        about = {"code": self.code, "message": self.message, "status": self._defaults.status}
+        return {"error": {**about, "errors": [{"message": self.message, "reason": self.reason}]}}
 
 
 State = TypeVar("State")

@@ -103,17 +103,14 @@ def message_json(
 
 
 def _thread_json(state: SlackState, channel: str, message: Message) -> Json:
-    timeline = state.timelines[channel]
     if message.is_reply:
         return {"thread_ts": message.thread_ts}
+    timeline = state.timelines[channel]
     replies = timeline.replies(micros(message.ts))
     if not replies:
         return {}
-    body = {
-        "thread_ts": message.ts,
-        "reply_count": len(replies),
-        "latest_reply": timeline[replies[-1]].ts,
-    }
+    last = timeline[replies[-1]].ts
+    body = {"thread_ts": message.ts, "reply_count": len(replies), "latest_reply": last}
     return body | ({"hidden": True} if message.subtype == "tombstone" else {})
 
 
