@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from bot.local.model.answer import Answer, message_of, sse, stream_events
@@ -28,5 +28,7 @@ class ModelServer:
         usage = self._cache.measure(prompt)
         message = message_of(body, self._responder(body), usage)
         self._cache.keep(prompt)
+        if not body.get("stream"):
+            return JSONResponse(message)
         events = b"".join(sse(kind, data) for kind, data in stream_events(message))
         return Response(events, media_type="text/event-stream")
