@@ -186,8 +186,6 @@ class LocalGoogle(server.LocalGoogle):
         fault = next_fault(self.faults, logged.method)
         if fault:
             await before(fault)
-        if self.bigquery and logged.method == google_bigquery.RESULTS:
-            await self.bigquery.wait_for_job(logged.path, sent.query)
         response = json_response(self.execute(sent, logged))
         if fault:
             response.body = await after(fault, bytes(response.body))
