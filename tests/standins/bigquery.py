@@ -237,11 +237,10 @@ def _position(token: str) -> int:
     return int(base64.urlsafe_b64decode(token).decode().removeprefix("row:")) if token else 0
 
 
-RESULTS = "bigquery.jobs.getQueryResults"
 METHODS: Mapping[str, MethodHandler] = {
     "bigquery.tables.list": _list_tables,
     "bigquery.tables.get": _get_table,
     "bigquery.jobs.insert": _insert,
-    RESULTS: _results,
+    "bigquery.jobs.getQueryResults": _results,
     "bigquery.jobs.cancel": _cancel,
 }

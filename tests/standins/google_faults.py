@@ -19,7 +19,6 @@ REASONS.update(
         "failedPrecondition": Reason(400, "FAILED_PRECONDITION", "Precondition check failed."),
         "quotaExceeded": Reason(403, _SPENT, "Quota Exceeded"),
         "rateLimitExceeded": Reason(403, _SPENT, _QUOTA),
-        "userRateLimitExceeded": Reason(403, _SPENT, "User Rate Limit Exceeded"),
         "dailyLimitExceeded": Reason(403, _SPENT, "Daily Limit Exceeded"),
         "insufficientPermissions": Reason(403, _DENIED, _SCOPES),
         "forbidden": Reason(403, _DENIED, "The caller does not have permission."),
@@ -33,8 +32,8 @@ REASONS.update(
         "unavailable": Reason(503, "UNAVAILABLE", "The service is currently unavailable."),
     }
 )
-"""`userRateLimitExceeded` and `rateLimitExceeded` also come as a 429. From `invalid` to `duplicate`
-they are BigQuery's (cloud.google.com/bigquery/docs/error-messages)."""
+"""`rateLimitExceeded` also comes as a 429. From `invalid` to `duplicate` they are BigQuery's
+(cloud.google.com/bigquery/docs/error-messages)."""
 _STATUSES = {
     "400": "invalidArgument",
     "401": "authError",
