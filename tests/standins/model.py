@@ -7,13 +7,14 @@ import asyncio
 import base64
 import json
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from bot.local.model import server
@@ -212,8 +213,6 @@ def _check_headers(request: Request, api_key: str | None) -> None:
     if api_key is not None and not secrets.compare_digest(key.encode(), api_key.encode()):
         raise ApiRefusal(401, "authentication_error", "invalid x-api-key")
     version = headers.get("anthropic-version")
-    if version is None:
-        invalid("anthropic-version: header is required")
     if version not in VERSIONS:
         invalid(f'anthropic-version: "{version}" is not a valid version')
 
@@ -242,7 +241,15 @@ def _stream_response(message: Json, fault: Fault | None, request_id: str) -> Res
     events = [sse(kind, data) for kind, data in stream_events(message)]
     if fault:
         events = damage_stream(fault, events, request_id)
-    return Events(events, cut=fault is not None and fault.kind == "drop_stream")
+    if fault and fault.kind == "drop_stream":
+        return Cut(b"".join(events))
+    headers = {**LIMITS, "cache-control": "no-cache"}
+    return StreamingResponse(_each(events), 200, headers, "text/event-stream")
+
+
+async def _each(events: list[bytes]) -> AsyncIterator[bytes]:
+    for event in events:
+        yield event
 
 
 def _whole(message: Json, fault: Fault | None) -> Response:
@@ -263,52 +270,23 @@ def _dumps(body: Json) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-class Events(Response):
-    """Server-sent events, each in its own write; `cut` closes the connection after them."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, events: list[bytes], cut: bool = False) -> None:
-        super().__init__(None, 200, LIMITS)
-        del self.headers["content-length"]
-        self.headers["cache-control"] = "no-cache"
-        self._events = events
-        self._cut = cut
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
-        await _start(send, self)
-        for event in self._events:
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-        if self._cut:
-            await _close(receive)
-        else:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
 class Cut(Response):
-    """Close the connection: before any byte, or within a body of `length` bytes."""
+    """Close the connection: before any byte, or within a body; `length` None = it is streamed."""
 
-    def __init__(self, body: bytes = b"", length: int = 0) -> None:
-        super().__init__(body, 200, LIMITS, "application/json")
-        self.headers["content-length"] = str(length)
+    def __init__(self, body: bytes = b"", length: int | None = None) -> None:
+        super().__init__(body, 200, LIMITS, "application/json" if length else "text/event-stream")
+        if length:
+            self.headers["content-length"] = str(length)
+        else:
+            del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the body, and close."""
         if self.body:
-            await _start(send, self)
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
             await send({"type": "http.response.body", "body": self.body, "more_body": True})
         await _close(receive)
-
-
-async def _start(send: Send, response: Response) -> None:
-    await send(
-        {
-            "type": "http.response.start",
-            "status": response.status_code,
-            "headers": response.raw_headers,
-        }
-    )
 
 
 async def _close(receive: Receive) -> None:
