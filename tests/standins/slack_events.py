@@ -13,10 +13,9 @@ from bot.local.slack.events import (
     nest_message,
     now_ts,
 )
+from bot.local.slack.records import Json
 from bot.local.slack.state import Call, SlackState
 from bot.local.workspace import Channel, Message, micros, timestamp
-
-Json = dict[str, Any]
 
 _WRITTEN = ("chat.postMessage", "chat.startStream", "files.completeUploadExternal")
 _CHANGED = ("chat.update", "chat.stopStream")

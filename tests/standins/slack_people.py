@@ -9,14 +9,12 @@ from bot.local.slack import events, people
 from bot.local.slack.chat import with_reaction
 from bot.local.slack.events import interaction, name_of
 from bot.local.slack.json import message_json
-from bot.local.slack.records import Whisper
+from bot.local.slack.records import Json, Whisper
 from bot.local.slack.state import APP_ID, SlackState
 from bot.local.slack.views import new_trigger
 from bot.local.workspace import File, Message, micros, timestamp
 from standins import slack_events
 from standins.slack_delivery import Deliveries
-
-Json = dict[str, Any]
 
 
 class People(people.People):
