@@ -110,6 +110,10 @@ def _answer(response: HTTPResponse, body: bytes) -> Any:
 Ending = Literal["refresh_requested", "warning", "link_disabled", "abort", "silent"]
 
 
+MAX_SOCKETS = 10
+"""Of one app at a time: docs.slack.dev/apis/events-api/using-socket-mode."""
+
+
 @dataclass(slots=True)
 class _Pending:
     done: Done
@@ -201,6 +205,12 @@ class Sockets(socket.Sockets):
             await websocket.close()
         else:
             await super().serve(websocket)
+
+    def admit(self, socket: Socket) -> None:
+        if len(self.sockets) < MAX_SOCKETS:
+            super().admit(socket)
+        else:
+            self.end(socket, "too_many_websockets")
 
     def post(self, socket: Socket, text: str) -> None:
         if socket not in self._silent:
