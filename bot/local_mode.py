@@ -94,33 +94,28 @@ def reader_of(
     stack: AsyncExitStack,
 ) -> SlackReader | None:
     """Return the reader of the workspace; None if there is none."""
-    slack, user = settings.slack, settings.secrets.slack_user_token
-    user_token = user.get_secret_value() if user else None
+    slack, secrets = settings.slack, settings.secrets
+    url, search = settings.endpoints.slack_api_url, None
     if workspace is not None:
         from bot.local.server import LocalServer
         from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 
         server = stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack"))
-        url: str | None = server.url + API_PATH
-        token: str | None = f"xoxp-{options.as_user}" if options.as_user else BOT_TOKEN
-        user_token = None  # messages of a file are searched by reading them
-    else:
-        secret = settings.secrets.slack_bot_token
-        token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
-    if workspace is None and options.as_user:
+        url = server.url + API_PATH  # messages of a file are searched by reading them
+        token = f"xoxp-{options.as_user}" if options.as_user else BOT_TOKEN
+    elif options.as_user:
         why = "A real workspace is read with the bot's rights only."
         raise SetupError("as_user", why, "Leave --as-user out, or give --slack-export ZIP.")
-    if not token:
+    elif not secrets.slack_bot_token:
         return None
+    else:
+        token = secrets.slack_bot_token.get_secret_value()
+        if user_token := secrets.slack_user_token:
+            search = connect(session, user_token.get_secret_value(), url, slack)
     client = connect(session, token, url, slack, ReadTurns(slack))
     members = Members(client)
     stack.push_async_callback(members.aclose)
-    return SlackReader(
-        client,
-        timedelta(days=slack.lookback_days),
-        connect(session, user_token, url, slack) if user_token else None,
-        members=members,
-    )
+    return SlackReader(client, timedelta(days=slack.lookback_days), search, members=members)
 
 
 def directory_of(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
@@ -114,6 +114,7 @@ class ExportMessage(_Model):
         )
 
 
+Entry = TypeVar("Entry", ExportUser, ExportChannel)
 MAX_TOTAL_BYTES = 2 * 1024**3
 MAX_MEMBER_BYTES = 200 * 1024**2
 
@@ -228,25 +229,24 @@ class _Reader:
         if self.root + "users.json" not in self.members:
             self.problems.append("users.json: not in the export; people are shown by their ids")
             return
-        for entry in self._require_entries("users.json"):
-            try:
-                user = ExportUser.model_validate(entry)
-            except ValidationError as error:
-                self._skip("users.json", f"one user is not usable ({_reason(error)})")
-            else:
-                self.teams[user.team_id] += bool(user.team_id)
-                yield user.value()
+        for user in self._valid("users.json", ExportUser, self._require_entries("users.json")):
+            self.teams[user.team_id] += bool(user.team_id)
+            yield user.value()
 
     def _conversations(self) -> Iterator[tuple[str, Channel]]:
         """Yield each conversation with the name of its folder."""
         for file, flags in _CONVERSATIONS:
-            for entry in self._list_entries(file):
-                try:
-                    conversation = ExportChannel.model_validate(entry)
-                except ValidationError as error:
-                    self._skip(file, f"one conversation is not usable ({_reason(error)})")
-                else:
-                    yield conversation.name or conversation.id, conversation.value(**flags)
+            for conversation in self._valid(file, ExportChannel, self._list_entries(file)):
+                yield conversation.name or conversation.id, conversation.value(**flags)
+
+    def _valid(self, file: str, kind: type[Entry], entries: Iterable[Any]) -> Iterator[Entry]:
+        """Yield the usable entries of a list."""
+        noun = "user" if kind is ExportUser else "conversation"
+        for entry in entries:
+            try:
+                yield kind.model_validate(entry)
+            except ValidationError as error:
+                self._skip(file, f"one {noun} is not usable ({_reason(error)})")
 
     def _list_entries(self, file: str) -> list[Any]:
         if file == "channels.json":

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -49,15 +49,19 @@ def page_routes(slack: LocalSlack, prompts: Sequence[str] = ()) -> list[Route]:
     ]
 
 
+Ts = Annotated[str, Field(pattern=r"^([0-9]{1,12}\.[0-9]{6})?$")]
+
+
 class Act(BaseModel):
-    """An action of a person; the fields that count depend on the action."""
+    """An action of a person, or what they look at; the fields that count depend on it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     user: str
     channel: str = ""
-    ts: str = ""
-    thread: str = ""
+    """Empty = the assistant's home."""
+    ts: Ts = ""
+    thread: Ts = ""
     """Root of the thread; empty = not in a thread."""
     text: str = ""
     action: str = ""
@@ -82,7 +86,7 @@ class _Page:
             "click": self._click,
             "submit": lambda act: people.submit(act.user, act.view, act.typed),
             "close": lambda act: people.close_modal(act.user, act.view),
-            "stop": self._stop,
+            "stop": lambda act: people.stop(act.user, act.channel, act.thread),
             "dm": lambda act: {"channel": people.dm(act.user)},
             "home": lambda act: people.open_home(act.user),
         }
@@ -120,17 +124,12 @@ class _Page:
 
     async def live(self, request: Request) -> Response:
         """Send the visible content as a server-sent event, and again after each change."""
-        query = request.query_params
         try:
-            self._user(query.get("user", ""))
-            thread = self._ts(query["thread"]) if query.get("thread") else ""
-            if channel := query.get("channel", ""):
-                self._channel(query["user"], channel)
-        except Impossible as error:
+            place = self._check(Act.model_validate(dict(request.query_params)))
+        except (Impossible, ValidationError) as error:
             return _refuse(str(error))
-        changes = changes_of(self._slack, query["user"], channel, thread)
         headers = {"cache-control": "no-store"}
-        return StreamingResponse(changes, 200, headers, "text/event-stream")
+        return StreamingResponse(self._changes(place), 200, headers, "text/event-stream")
 
     async def act(self, request: Request) -> Response:
         if not request.headers.get("content-type", "").startswith("application/json"):
@@ -139,54 +138,101 @@ class _Page:
         if do is None:
             return _refuse("There is no such act.", 404)
         try:
-            act = Act.model_validate_json(await request.body())
-            self._user(act.user)
+            act = self._check(Act.model_validate_json(await request.body()))
             return JSONResponse(await asyncio.to_thread(do, act) or {})
-        except ValidationError as error:
-            return _refuse(error.errors()[0]["msg"])
-        except (Impossible, SlackError) as error:
+        except (Impossible, SlackError, ValidationError) as error:
             return _refuse(str(error))
         except KeyError:
             return _refuse("This is not there, or no longer.", 404)
 
+    def _check(self, act: Act) -> Act:
+        """Return the action of a person here, in a channel that they see; else raise Impossible."""
+        user = self._state.users.get(act.user)
+        if user is None or not _is_person(user):
+            raise Impossible("Nobody here has this user id.")
+        channel = self._state.channels.get(act.channel)
+        if act.channel and (channel is None or not self._state.may_see(act.user, channel)):
+            raise Impossible("This person sees no such channel.")
+        return act
+
     def _say(self, act: Act) -> Json:
-        self._channel(act.user, act.channel)
         if not act.text.strip():
             raise Impossible("There is nothing to say.")
-        thread = self._ts(act.thread) if act.thread else None
-        ts = self._slack.people.say(act.user, act.channel, _as_sent(act.text), thread_ts=thread)
-        return {"ts": ts}
+        text = _as_sent(act.text)
+        return {"ts": self._slack.people.say(act.user, act.channel, text, thread_ts=act.thread)}
 
     def _click(self, act: Act) -> None:
         """Press a button of a message or, without a channel, of the assistant's home."""
+        people = self._slack.people
         if act.channel:
-            self._channel(act.user, act.channel)
-            ts = self._ts(act.ts)
-            self._slack.people.click(act.user, act.channel, ts, act.action, act.value)
+            people.click(act.user, act.channel, act.ts, act.action, act.value)
         else:
-            self._slack.people.click_home(act.user, act.action, act.value)
+            people.click_home(act.user, act.action, act.value)
 
-    def _stop(self, act: Act) -> None:
-        self._channel(act.user, act.channel)
-        self._slack.people.stop(act.user, act.channel, self._ts(act.thread))
+    # ---- the visible content
 
-    def _user(self, id: str) -> User:
-        user = self._state.users.get(id)
-        if user is None or user.is_bot or user.deleted or id == SLACKBOT:
-            raise Impossible("Nobody here has this user id.")
-        return user
+    async def _changes(self, place: Act) -> AsyncIterator[str]:
+        """Yield a server-sent event after each change, until the client disconnects."""
+        before, quiet = "", 0
+        while True:
+            now = json.dumps(self._seen(place.user, place.channel, place.thread))
+            if now != before:
+                yield f"data: {now}\n\n"
+                before, quiet = now, 0
+            elif (quiet := quiet + 1) % _PING_LOOKS == 0:
+                yield ": still here\n\n"
+            await asyncio.sleep(LOOK_S)
 
-    def _channel(self, user: str, id: str) -> Channel:
-        channel = self._state.channels.get(id)
-        if channel is None or not self._state.may_see(user, channel):
-            raise Impossible("This person sees no such channel.")
-        return channel
+    def _seen(self, user: str, channel: str, thread: str) -> Json:
+        with self._state.lock:
+            form = modal(self._state, user)
+            open_form = form and {"submit": None, "close": None, **form.body, "id": form.id}
+            if not channel:
+                view = home(self._state, user)
+                return {"modal": open_form, "home": view and list(view.body["blocks"])}
+            timeline = self._state.timelines[channel]
+            every = sorted(timeline.all(), key=lambda each: micros(each.ts))
+            top = [each for each in every if not each.is_reply]
+            inside = [each for each in every if thread and thread in (each.ts, each.thread_ts)]
+            return {
+                "modal": open_form,
+                "earlier": max(0, len(top) - MOST_SHOWN),
+                "messages": [self._message(channel, each) for each in top[-MOST_SHOWN:]],
+                "thread": [self._message(channel, each) for each in inside],
+                "whispers": self._whispers(user, channel),
+                "working": self._is_working(channel, thread, inside),
+                "prompts": [dict(each) for each in self._state.prompts.get((channel, ""), ())],
+            }
 
-    @staticmethod
-    def _ts(text: str) -> str:
-        if not re.fullmatch(r"\d{1,12}\.\d{6}", text, re.ASCII):
-            raise Impossible("This is no message's timestamp.")
-        return text
+    def _message(self, channel: str, message: Message) -> Json:
+        timeline = self._state.timelines[channel]
+        replies = [timeline[at] for at in timeline.replies(micros(message.ts))]
+        return {
+            "ts": message.ts,
+            "user": message.user or message.bot_id,
+            "name": message.username,
+            "text": message.text,
+            "blocks": list(message.blocks),
+            "streaming": message.streaming == _STREAMING_STATE,
+            "subtype": message.subtype,
+            "files": [file.name or file.title or file.id for file in message.files],
+            "reactions": [[reaction.name, reaction.count] for reaction in message.reactions],
+            "replies": len(replies),
+            "repliers": list(dict.fromkeys(reply.user or reply.bot_id for reply in replies))[:4],
+            "latest": replies[-1].ts if replies else "",
+        }
+
+    def _whispers(self, user: str, channel: str) -> list[Json]:
+        return [
+            {"ts": each.ts, "thread": each.thread_ts, "text": each.text, "blocks": [*each.blocks]}
+            for each in self._state.whispers
+            if (each.user, each.channel) == (user, channel)
+        ]
+
+    def _is_working(self, channel: str, thread: str, messages: list[Message]) -> bool:
+        """Return whether the assistant is working in the thread, so that it can be stopped."""
+        processing = self._state.sessions.get((channel, thread)) == "processing"
+        return processing or any(each.streaming == _STREAMING_STATE for each in messages)
 
 
 def _content_policy(html: str) -> str:
@@ -237,8 +283,11 @@ def _as_sent(text: str) -> str:
 
 def _user_json(user: User) -> Json:
     name = user.display_name or user.real_name or user.name or user.id
-    person = not (user.is_bot or user.deleted or user.id == SLACKBOT)
-    return {"id": user.id, "name": name, "title": user.title, "person": person}
+    return {"id": user.id, "name": name, "title": user.title, "person": _is_person(user)}
+
+
+def _is_person(user: User) -> bool:
+    return not (user.is_bot or user.deleted or user.id == SLACKBOT)
 
 
 def _channel_json(channel: Channel) -> Json:
@@ -249,82 +298,3 @@ def _channel_json(channel: Channel) -> Json:
         "private": channel.kind != "public_channel",
         "archived": channel.is_archived,
     }
-
-
-async def changes_of(slack: LocalSlack, user: str, channel: str, thread: str) -> AsyncIterator[str]:
-    """Yield a server-sent event after each change, until the client disconnects.
-
-    `channel` "" = the assistant's home; `thread` is the timestamp of a root, "" = none is open.
-    """
-    seen, before, quiet = _Seen(slack), "", 0
-    while True:
-        now = json.dumps(seen.of(user, channel, thread))
-        if now != before:
-            yield f"data: {now}\n\n"
-            before, quiet = now, 0
-        elif (quiet := quiet + 1) % _PING_LOOKS == 0:
-            yield ": still here\n\n"
-        await asyncio.sleep(LOOK_S)
-
-
-class _Seen:
-    def __init__(self, slack: LocalSlack) -> None:
-        self._slack, self._state = slack, slack.state
-
-    def of(self, user: str, channel: str, thread: str) -> Json:
-        form = self._modal(user)
-        if not channel:
-            return {"home": self._home_view(user), "modal": form}
-        with self._state.lock:
-            timeline = self._state.timelines[channel]
-            every = sorted(timeline.all(), key=lambda each: micros(each.ts))
-            top = [each for each in every if not each.is_reply]
-            inside = [each for each in every if thread and thread in (each.ts, each.thread_ts)]
-            return {
-                "modal": form,
-                "earlier": max(0, len(top) - MOST_SHOWN),
-                "messages": [self._message(channel, each) for each in top[-MOST_SHOWN:]],
-                "thread": [self._message(channel, each) for each in inside],
-                "whispers": self._whispers(user, channel),
-                "working": self._is_working(channel, thread, inside),
-                "prompts": [dict(each) for each in self._state.prompts.get((channel, ""), ())],
-            }
-
-    def _message(self, channel: str, message: Message) -> Json:
-        timeline = self._state.timelines[channel]
-        replies = [timeline[at] for at in timeline.replies(micros(message.ts))]
-        return {
-            "ts": message.ts,
-            "user": message.user or message.bot_id,
-            "name": message.username,
-            "text": message.text,
-            "blocks": list(message.blocks),
-            "streaming": message.streaming == _STREAMING_STATE,
-            "subtype": message.subtype,
-            "files": [file.name or file.title or file.id for file in message.files],
-            "reactions": [[reaction.name, reaction.count] for reaction in message.reactions],
-            "replies": len(replies),
-            "repliers": list(dict.fromkeys(reply.user or reply.bot_id for reply in replies))[:4],
-            "latest": replies[-1].ts if replies else "",
-        }
-
-    def _whispers(self, user: str, channel: str) -> list[Json]:
-        return [
-            {"ts": each.ts, "thread": each.thread_ts, "text": each.text, "blocks": [*each.blocks]}
-            for each in self._state.whispers
-            if (each.user, each.channel) == (user, channel)
-        ]
-
-    def _is_working(self, channel: str, thread: str, messages: list[Message]) -> bool:
-        """Return whether the assistant is working in the thread, so that it can be stopped."""
-        processing = self._state.sessions.get((channel, thread)) == "processing"
-        return processing or any(each.streaming == _STREAMING_STATE for each in messages)
-
-    def _modal(self, user: str) -> Json | None:
-        with self._state.lock:
-            view = modal(self._state, user)
-            return {"submit": None, "close": None, **view.body, "id": view.id} if view else None
-
-    def _home_view(self, user: str) -> list[Any] | None:
-        view = home(self._state, user)
-        return list(view.body.get("blocks") or ()) if view else None

@@ -3,14 +3,12 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterable, Sequence
-from types import TracebackType
+from functools import partial
 from typing import Any, Self
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.exceptions import InvalidState
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
@@ -31,9 +29,7 @@ def listen(port: int = 0) -> socket.socket:
 
 
 class LocalServer:
-    """One ASGI app on 127.0.0.1, in a daemon thread with its own event loop.
-
-    Serves HTTP and websockets.
+    """One ASGI app on 127.0.0.1, with HTTP and websockets, in a daemon thread with its own loop.
 
     Installs no signal handlers and no log configuration, and runs no lifespan events. Use it as a
     context manager, or call `start` and `stop`.
@@ -58,13 +54,12 @@ class LocalServer:
                 log_config=None,
                 log_level="error",
                 access_log=False,
-                server_header=False,
-                date_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=60,
             )
         )
-        self._thread = threading.Thread(target=self._run, name=f"local-{name}", daemon=True)
+        run = partial(self._server.run, sockets=[self._socket])
+        self._thread = threading.Thread(target=run, name=f"local-{name}", daemon=True)
 
     def start(self) -> str:
         """Return the URL once the app answers there; raise OSError if it does not start."""
@@ -84,50 +79,16 @@ class LocalServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
-
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["extensions"] = {
-            **scope.get("extensions", {}),
-            CONNECTIONS: self._server.connections,
-        }
+        scope.setdefault("extensions", {})[CONNECTIONS] = self._server.connections
         try:
             await self._app(scope, receive, send)
         except asyncio.CancelledError:
             if not self._server.should_exit:
                 raise
-
-
-async def _abort(connections: Sequence[Any]) -> None:
-    for connection in connections:
-        connection.transport.abort()
-    await asyncio.sleep(0)  # lets the protocols notice the loss
-
-
-async def close_listeners(servers: Iterable[asyncio.Server]) -> None:
-    """Close the listening sockets of this loop's servers once every accepted connection has a
-    protocol.
-
-    `Server.close` alone leaves connections accepted in the loop's last round open and unanswered.
-    """
-    servers = tuple(servers)
-    loop = asyncio.get_running_loop()
-    for server in servers:
-        for listener in server.sockets:
-            loop.remove_reader(listener)
-    for _ in range(3):  # an accepted connection gets its transport, then its protocol
-        await asyncio.sleep(0)
-    for server in servers:
-        server.close()
 
 
 class _Server(uvicorn.Server):
@@ -147,30 +108,38 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         assert self._stopping
         await self._stopping.wait()
-        for websocket in self._websockets():  # their tasks would never end
-            try:
-                websocket.shutdown()
-            except InvalidState:  # its app has just begun to close it
-                websocket.transport.abort()
+        for connection in self.connections():
+            if isinstance(connection, WebSocketsSansIOProtocol):  # its task would never end
+                connection.transport.abort()
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=GRACE_S)
         if self.server_state.tasks:  # uvicorn would log them with a traceback
-            await _abort(self.connections())
+            for connection in self.connections():
+                connection.transport.abort()
+            await asyncio.sleep(0)  # lets the protocols notice the loss
             for task in self.server_state.tasks:
                 task.cancel()
-        await _abort(self._websockets())  # uvicorn would shut them down a second time
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Skip uvicorn's tenth of a second if all connections are idle and close at once."""
-        await close_listeners(self.servers)
+        await self._close_listeners()
         for connection in self.connections():
             connection.shutdown()
         await asyncio.sleep(0)
         if self.connections() or self.server_state.tasks:
             await super().shutdown(sockets)
 
-    def _websockets(self) -> list[WebSocketsSansIOProtocol]:
-        return [c for c in self.connections() if isinstance(c, WebSocketsSansIOProtocol)]
+    async def _close_listeners(self) -> None:
+        """Close the listening sockets once every accepted connection has a protocol.
+
+        `Server.close` alone leaves connections accepted in the last round open and unanswered.
+        """
+        for listener in [each for server in self.servers for each in server.sockets]:
+            asyncio.get_running_loop().remove_reader(listener)
+        for _ in range(3):  # an accepted connection gets its transport, then its protocol
+            await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
 
     def stop(self) -> None:
         """Stop the server. May be called from another thread."""

@@ -1,14 +1,12 @@
 """The values of a local Slack workspace, and the order of a channel's messages."""
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 SLACKBOT = "USLACKBOT"
 TOMBSTONE_TEXT = "This message was deleted."
-
-ColumnType = Literal["text", "select", "user", "date", "number"]
 
 
 def micros(ts: str) -> int:
@@ -61,7 +59,6 @@ class UserGroup:
     id: str
     handle: str
     users: tuple[str, ...] = ()
-    name: str = ""
     disabled: bool = False
 
 
@@ -150,7 +147,8 @@ class ListColumn:
     id: str
     key: str
     name: str
-    type: ColumnType = "text"
+    type: str = "text"
+    """ "text", "select", "user", "date" or "number"."""
     options: Mapping[str, str] = field(default_factory=dict)
     """For `select`: option id -> label."""
 
@@ -186,24 +184,19 @@ class Workspace:
 
 
 class Timeline:
-    """The messages of one channel, ordered by time and indexed by thread.
-
-    It finds a page of history or a thread without reading the other messages.
+    """The messages of one channel, indexed by time and by thread.
 
     Replies without a root get a tombstone as their root, because Slack keeps one when the root of a
     thread is deleted.
     """
 
     def __init__(self, messages: Iterable[Message]) -> None:
-        self._messages: dict[int, Message] = {micros(m.ts): m for m in messages}
+        self._messages: dict[int, Message] = {}
         self._replies: dict[int, list[int]] = {}
-        self._top: list[int] = []
-        self._newest = max(self._messages, default=0)
-        for at in sorted(self._messages):
-            self._index(at, self._messages[at])
+        for message in messages:
+            self.add(message)
         for root in self._replies.keys() - self._messages.keys():
-            ts = timestamp(root)
-            self.add(_tombstone(ts))
+            self.add(_tombstone(timestamp(root)))
 
     def get(self, at: int) -> Message | None:
         return self._messages.get(at)
@@ -213,11 +206,16 @@ class Timeline:
 
     def newest(self) -> int:
         """Return the time of the last message in microseconds; 0 if there is none."""
-        return self._newest
+        return max(self._messages, default=0)
 
     def top(self, oldest: int, latest: int) -> list[int]:
         """Return times of top-level messages and broadcasts in [oldest, latest], oldest first."""
-        return self._top[bisect_left(self._top, oldest) : bisect_right(self._top, latest)]
+        return sorted(
+            at
+            for at, message in self._messages.items()
+            if oldest <= at <= latest
+            if not message.is_reply or message.subtype == "thread_broadcast"
+        )
 
     def replies(self, root: int) -> list[int]:
         """Return the times of the replies to a root, oldest first."""
@@ -229,8 +227,8 @@ class Timeline:
     def add(self, message: Message) -> None:
         at = micros(message.ts)
         self._messages[at] = message
-        self._newest = max(self._newest, at)
-        self._index(at, message)
+        if message.is_reply:
+            insort(self._replies.setdefault(micros(message.thread_ts), []), at)
 
     def remove(self, at: int) -> None:
         """Delete a message; a root with replies leaves a tombstone above them."""
@@ -241,18 +239,10 @@ class Timeline:
         del self._messages[at]
         if message.is_reply:
             self._replies[micros(message.thread_ts)].remove(at)
-        if at in self._top:
-            self._top.remove(at)
 
     def replace(self, message: Message) -> None:
         """Replace the message that has the same timestamp."""
         self._messages[micros(message.ts)] = message
-
-    def _index(self, at: int, message: Message) -> None:
-        if message.is_reply:
-            insort(self._replies.setdefault(micros(message.thread_ts), []), at)
-        if not message.is_reply or message.subtype == "thread_broadcast":
-            insort(self._top, at)
 
 
 def _tombstone(ts: str) -> Message:

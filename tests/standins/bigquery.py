@@ -3,15 +3,11 @@
 The SQL is DuckDB's, in BigQuery's quotes, without the functions that only BigQuery has.
 """
 
-import asyncio
 import base64
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +19,6 @@ if TYPE_CHECKING:  # DuckDB is slow to load, and few tests with Google need it
 PROJECT = "local-project"
 LEAST_BYTES = 10 * 2**20
 """Billed for each table at least (cloud.google.com/bigquery/pricing)."""
-HELD_MS = 10_000
-"""How long a request for a result waits without a `timeoutMs` (jobs.getQueryResults)."""
-WORD = re.compile(r"[\s(]*([a-z]+)\b", re.IGNORECASE)
-CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
-ODD: Mapping[str, str] = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +37,13 @@ class Answer:
     rows: list[tuple[Any, ...]] = field(default_factory=list)
 
 
-def cells(fields: Sequence[Json], row: Sequence[Any]) -> Json:
-    """A row as it is sent, with timestamps as microseconds."""
-    return {"f": [{"v": _cell(f, v)} for f, v in zip(fields, row, strict=True)]}
-
-
-def _cell(field_: Json, value: Any) -> Any:
-    if field_["mode"] == "REPEATED":  # BigQuery has no empty list that is NULL
-        one = {**field_, "mode": "NULLABLE"}
-        return [{"v": _cell(one, each)} for each in value or ()]
-    if value is None:
-        return None
-    if field_["type"] == "RECORD":
-        return cells(field_["fields"], list(value.values()))
-    return _text(value)
+def cells(row: Sequence[Any]) -> Json:
+    """A row as it is sent."""
+    return {"f": [{"v": None if value is None else _text(value)} for value in row]}
 
 
 def _text(value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case float():
-            return ODD.get(repr(value), repr(value))
-        case bytes():
-            return base64.b64encode(value).decode()
-        case datetime() if value.tzinfo:
-            return str((value - EPOCH) // timedelta(microseconds=1))
-        case date():
-            return value.isoformat()
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(slots=True)
@@ -90,9 +58,6 @@ class Job:
     answer: Answer
     refused: GoogleRefused | None = None
     """Why it failed."""
-    kind: str = "SELECT"
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set if it is cancelled before it is ready."""
 
 
 @dataclass(slots=True)
@@ -107,32 +72,11 @@ class BigQueryState:
     """The size of all tables is multiplied by this."""
     partitions: dict[str, str] = field(default_factory=dict)
     """`dataset.table` -> the column that it is partitioned by."""
-    denied: set[str] = field(default_factory=set)
-    """`dataset.table` that the account may not read."""
     jobs: dict[str, Job] = field(default_factory=dict)
     cancelled: list[str] = field(default_factory=list)
     """Ids of jobs, in the order in which they were cancelled."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     numbers: Any = field(default_factory=lambda: count(1))
-
-    async def wait_for_job(self, path: Mapping[str, str], query: Mapping[str, list[str]]) -> None:
-        """Wait until a job is done, or as long as a request for its result waits."""
-        job = self.jobs.get(path.get("jobId", ""))
-        timeout = "".join(query.get("timeoutMs", ()))
-        limit = int(timeout) / 1000 if timeout.isdigit() else HELD_MS / 1000
-        seconds = min(job.ready - self.now(), limit) if job else 0.0
-        if job and seconds > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await job.ended.wait()
-
-
-def allow(state: BigQueryState, dataset: str, table: str) -> None:
-    """Refuse a table that the account may not read."""
-    if f"{dataset}.{table}" in state.denied:
-        at = f"{state.tables.project}:{dataset}.{table}"
-        why = f"Access Denied: Table {at}: User does not have permission to query table {at}, or "
-        raise GoogleRefused("accessDenied", f"{why}perhaps it does not exist.")
 
 
 def create_job(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
@@ -142,16 +86,7 @@ def create_job(state: BigQueryState, id: str, sql: str, configuration: Json) -> 
     if dataset != "main":
         tables.tables(dataset)
     job = Job(id, state.now() + state.job_s, Read(), 0, Answer([]))
-    word = WORD.match(sql)
-    job.kind = word[1].upper() if word else ""
-    if job.kind in CHANGES:  # a dry run says so; the account may only read
-        if configuration.get("dryRun"):
-            return job
-        raise GoogleRefused("accessDenied", "Access Denied: User may not change tables.")
-    job.kind = "SELECT"
     job.read = tables.read(sql, dataset)
-    for each in job.read.tables:
-        allow(state, *each)
     sizes = (tables.bytes(*each, job.read.columns) for each in job.read.tables)
     job.bytes = state.scale * sum(sizes)
     tables.answer(f"SELECT * FROM ({sql.strip().rstrip(';')}\n) LIMIT 0", dataset)
@@ -173,7 +108,7 @@ def job_json(state: BigQueryState, job: Job) -> Json:
     """A job as the API shows it, with the fields that the product reads."""
     project, place = state.tables.project, state.tables.location
     tables = [_reference(project, each) for each in job.read.tables]
-    query: Json = {"statementType": job.kind, "totalBytesProcessed": str(job.bytes)}
+    query: Json = {"statementType": "SELECT", "totalBytesProcessed": str(job.bytes)}
     query |= {"referencedTables": tables}
     if job.read.views:
         query["referencedLogicalViews"] = [_reference(project, each) for each in job.read.views]
@@ -215,7 +150,6 @@ def _get_table(call: Call[BigQueryState]) -> Json:
     kind = state.tables.tables(dataset).get(table)
     if kind is None:
         raise GoogleRefused("notFound", f"Not found: Table {project}:{dataset}.{table}")
-    allow(state, dataset, table)
     body: Json = {
         "kind": "bigquery#table", "id": f"{project}:{dataset}.{table}", "type": kind,
         "tableReference": {"projectId": project, "datasetId": dataset, "tableId": table},
@@ -274,15 +208,13 @@ def _results(call: Call[BigQueryState]) -> Json:
         return body
     if job.refused:
         raise job.refused
-    if call.text("formatOptions.useInt64Timestamp").lower() != "true":
-        raise GoogleRefused("invalid", "This stand-in tells times in microseconds alone")
     start, size = _position(call.text("pageToken")), int(call.text("maxResults"))
     rows, fields = job.answer.rows, job.answer.fields
     body |= {
         "schema": {"fields": fields}, "totalRows": str(len(rows)), "cacheHit": False,
         "totalBytesProcessed": str(job.bytes),
     }  # fmt: skip
-    shown = [cells(fields, row) for row in rows[start : start + size]]
+    shown = [cells(row) for row in rows[start : start + size]]
     body |= {"rows": shown} if shown else {}
     return body | ({"pageToken": _token(start + size)} if start + size < len(rows) else {})
 
@@ -292,7 +224,6 @@ def _cancel(call: Call[BigQueryState]) -> Json:
     state.cancelled.append(job.id)
     if state.now() < job.ready:
         job.ready = state.now()
-        job.ended.set()
         why = "Job execution was cancelled: User requested cancellation"
         job.refused = GoogleRefused("stopped", why)
     return {"kind": "bigquery#jobCancelResponse", "job": job_json(state, job)}
@@ -306,11 +237,10 @@ def _position(token: str) -> int:
     return int(base64.urlsafe_b64decode(token).decode().removeprefix("row:")) if token else 0
 
 
-RESULTS = "bigquery.jobs.getQueryResults"
 METHODS: Mapping[str, MethodHandler] = {
     "bigquery.tables.list": _list_tables,
     "bigquery.tables.get": _get_table,
     "bigquery.jobs.insert": _insert,
-    RESULTS: _results,
+    "bigquery.jobs.getQueryResults": _results,
     "bigquery.jobs.cancel": _cancel,
 }

@@ -12,13 +12,11 @@ from standins.bigquery import PROJECT, Answer, BigQueryState, Read
 
 KINDS: Mapping[str, str] = {
     "boolean": "BOOLEAN", "double": "FLOAT", "float": "FLOAT", "decimal": "NUMERIC",
-    "date": "DATE", "time": "TIME", "timestamp": "DATETIME", "blob": "BYTES",
-    "timestamp with time zone": "TIMESTAMP", "interval": "INTERVAL",
-    "struct": "RECORD",
+    "date": "DATE", "time": "TIME", "timestamp": "DATETIME",
 }  # fmt: skip
 """DuckDB's type -> BigQuery's; whole numbers are INTEGER, the rest STRING."""
 WHOLE = re.compile(r"u?(tiny|small|big|huge)?int(eger)?")
-WIDTHS: Mapping[str, int] = {"BOOLEAN": 1, "NUMERIC": 16, "INTERVAL": 16}
+WIDTHS: Mapping[str, int] = {"BOOLEAN": 1, "NUMERIC": 16}
 """Bytes of a value; 8 of others, 2 and the length of a text (cloud.google.com/bigquery/pricing)."""
 QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"((?:[^"\\]|\\.)*)"|`([^`]*)`""")
 
@@ -74,8 +72,7 @@ class Tables:
             if "*" in columns or name.lower() in columns:
                 text = f'sum(2 + octet_length(encode("{name}"::VARCHAR)))'
                 width = WIDTHS.get(each["type"], 8)
-                texts = each["type"] in ("STRING", "RECORD") or each.get("mode") == "REPEATED"
-                sums.append(text if texts else f'{width} * count("{name}")')
+                sums.append(text if each["type"] == "STRING" else f'{width} * count("{name}")')
         if not sums:
             return 0
         total = " + ".join(f"coalesce({each}, 0)" for each in sums)
@@ -164,22 +161,8 @@ def _names_a_query(node: Json) -> bool:
 
 
 def _field(name: str, kind: Any) -> Json:
-    repeated = kind.id in ("list", "array")
-    kind = kind.children[0][1] if repeated else kind
-    field: Json = {
-        "name": name,
-        "type": _type(kind),
-        "mode": "REPEATED" if repeated else "NULLABLE",
-    }
-    if field["type"] == "RECORD":
-        field["fields"] = [_field(inner, each) for inner, each in kind.children]
-    return field
-
-
-def _type(kind: Any) -> str:
-    if str(kind) == "JSON":
-        return "JSON"
-    return "INTEGER" if WHOLE.fullmatch(kind.id) else KINDS.get(kind.id, "STRING")
+    type = "INTEGER" if WHOLE.fullmatch(kind.id) else KINDS.get(kind.id, "STRING")
+    return {"name": name, "type": type, "mode": "NULLABLE"}
 
 
 def bigquery_of(project: str = PROJECT) -> BigQueryState:

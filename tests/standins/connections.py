@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from bot.local.server import CONNECTIONS
@@ -12,16 +13,18 @@ from bot.local.server import CONNECTIONS
 
 async def read_ahead(receive: Receive) -> tuple[bytes, Receive]:
     """Return the body of a request, and a `Receive` that passes it on to an app."""
-    body, more = b"", True
-    while more:
-        part = await receive()
-        body, more = body + part.get("body", b""), bool(part.get("more_body"))
+    body = await Request({"type": "http"}, receive).body()
+    return body, replay(body, receive)
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `Receive` that gives a body that was read, then what comes after it."""
     again = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-    async def replay() -> Message:
+    async def receive_again() -> Message:
         return next(again, None) or await receive()
 
-    return body, replay
+    return receive_again
 
 
 async def drop_connection(scope: Scope) -> None:

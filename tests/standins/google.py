@@ -69,8 +69,6 @@ class Grant:
     address: str
     scopes: frozenset[str] = SCOPES
     """The last part of each scope's name, such as `gmail.readonly`."""
-    expires: float | None = None
-    """Seconds since 1970; None = never."""
 
 
 @dataclass(slots=True)
@@ -85,8 +83,6 @@ class LoggedCall:
     """Of the quota; 0 for one that was refused before it counted."""
     status: int = 0
     """Of the answer; 0 when the connection dropped instead."""
-    at: float = 0.0
-    """Seconds since 1970."""
     path: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
 
@@ -131,19 +127,15 @@ class LocalGoogle(server.LocalGoogle):
         *,
         bigquery: BigQueryState | None = None,
         sheets: SheetsState | None = None,
-        tokens: Mapping[str, Grant] | None = None,
         latency_s: float = 0.0,
         now: Callable[[], float] = time.time,
         whose: Callable[[str], str | None] = lambda token: None,
     ) -> None:
-        """Serve a mailbox; `tokens` adds to the default one.
-
-        `now` in seconds since 1970 dates mail.
-        """
+        """Serve a mailbox; `now` in seconds since 1970 dates mail."""
         self._now = now
         self.bigquery = bigquery
         self.sheets = sheets or SheetsState()
-        self.tokens: dict[str, Grant] = {TOKEN: Grant(mailbox.address), **(tokens or {})}
+        self.tokens: dict[str, Grant] = {TOKEN: Grant(mailbox.address)}
         self.faults: list[Fault] = []
         self.latency_s = latency_s
         self.requests: list[LoggedCall] = []
@@ -158,10 +150,6 @@ class LocalGoogle(server.LocalGoogle):
     def state_of(self, mailbox: Mailbox) -> GmailState:
         return GmailState(mailbox, self._now)
 
-    def units(self) -> int:
-        """Quota units of all calls so far."""
-        return sum(call.units for call in self.requests)
-
     async def _single(self, request: Request) -> Response:
         sent = await read_request(request)
         logged = LoggedCall()
@@ -173,7 +161,7 @@ class LocalGoogle(server.LocalGoogle):
         except DroppedConnection:
             pass
         finally:
-            logged.status, logged.at = response.status_code if response else 0, self._now()
+            logged.status = response.status_code if response else 0
             self.requests.append(logged)
         if response is None:
             await drop_connection(request.scope)
@@ -186,15 +174,13 @@ class LocalGoogle(server.LocalGoogle):
         fault = next_fault(self.faults, logged.method)
         if fault:
             await before(fault)
-        if self.bigquery and logged.method == google_bigquery.RESULTS:
-            await self.bigquery.wait_for_job(logged.path, sent.query)
         response = json_response(self.execute(sent, logged))
         if fault:
             response.body = await after(fault, bytes(response.body))
             response.headers["content-length"] = str(len(response.body))
         return response
 
-    def execute(self, sent: Sent, logged: LoggedCall) -> Json | None:
+    def execute(self, sent: Sent, logged: LoggedCall) -> Json:
         """Execute the call, if the token and the API allow it.
 
         The answer omits what the query parameter `fields` does not name.
@@ -214,7 +200,7 @@ class LocalGoogle(server.LocalGoogle):
         with state.lock:
             body = self.methods[logged.method](check_call(logged.method, call))
         fields = re.findall(r"[\w.*]+|[(),/]", "".join(sent.query.get("fields", ())))
-        return body if body is None else dict(_select(body, _parse_selection(iter(fields))))
+        return dict(_select(body, _parse_selection(iter(fields))))
 
     def _grant(self, token: str) -> Grant:
         grant, address = self.tokens.get(token), self.whose(token)
@@ -222,7 +208,7 @@ class LocalGoogle(server.LocalGoogle):
             grant = Grant(address, SERVICE)
         elif grant is None and address == self.gmail.address:
             grant = Grant(address)
-        if grant is None or (grant.expires is not None and grant.expires <= self._now()):
+        if grant is None:
             raise GoogleRefused("authError", headers=CHALLENGE)
         return grant
 

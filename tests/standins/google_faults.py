@@ -18,10 +18,9 @@ REASONS.update(
         "aborted": Reason(409, "ABORTED", "Label name exists or conflicts"),
         "failedPrecondition": Reason(400, "FAILED_PRECONDITION", "Precondition check failed."),
         "quotaExceeded": Reason(403, _SPENT, "Quota Exceeded"),
-        "rateLimitExceeded": Reason(403, _SPENT, _QUOTA, "RATE_LIMIT_EXCEEDED"),
-        "userRateLimitExceeded": Reason(403, _SPENT, "User Rate Limit Exceeded"),
+        "rateLimitExceeded": Reason(403, _SPENT, _QUOTA),
         "dailyLimitExceeded": Reason(403, _SPENT, "Daily Limit Exceeded"),
-        "insufficientPermissions": Reason(403, _DENIED, _SCOPES, "ACCESS_TOKEN_SCOPE_INSUFFICIENT"),
+        "insufficientPermissions": Reason(403, _DENIED, _SCOPES),
         "forbidden": Reason(403, _DENIED, "The caller does not have permission."),
         "invalid": Reason(400, _REFUSED, "Invalid value."),
         "invalidQuery": Reason(400, _REFUSED, "Invalid query."),
@@ -33,8 +32,8 @@ REASONS.update(
         "unavailable": Reason(503, "UNAVAILABLE", "The service is currently unavailable."),
     }
 )
-"""`userRateLimitExceeded` and `rateLimitExceeded` also come as a 429. From `invalid` to `duplicate`
-they are BigQuery's (cloud.google.com/bigquery/docs/error-messages)."""
+"""`rateLimitExceeded` also comes as a 429. From `invalid` to `duplicate` they are BigQuery's
+(cloud.google.com/bigquery/docs/error-messages)."""
 _STATUSES = {
     "400": "invalidArgument",
     "401": "authError",

@@ -5,8 +5,6 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from email.utils import format_datetime
 from typing import Any
 
 from bot.local.google import gmail_state
@@ -30,6 +28,9 @@ MAX_BYTES = 36_700_160
 MAX_LABEL = 225
 NOT_TO_ADD = frozenset({"CHAT", "DRAFT", "SENT"})
 """Labels that only Gmail itself adds and removes."""
+_MESSAGE_ID = re.compile(
+    rb"(?:(?<=\n)|\A)Message-ID[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*", re.IGNORECASE
+)
 
 
 class GmailState(gmail_state.GmailState):
@@ -44,7 +45,7 @@ class GmailState(gmail_state.GmailState):
     @property
     def sent(self) -> list[str]:
         """Return the ids of the messages that the API sent, in order."""
-        return [each.message for each in self.history if "SENT" in each.labels]
+        return [sent["id"] for _, sent in self.history if "SENT" in sent.get("labelIds", ())]
 
     def add(
         self, raw: bytes, labels: Iterable[str], *, thread: str | None = None
@@ -129,28 +130,14 @@ def _belongs(state: GmailState, raw: bytes, thread: str) -> bool:
 
 
 def _stamp_headers(state: GmailState, raw: bytes) -> bytes:
-    """Return the message as sent: from this mailbox, dated, with Gmail's own Message-ID.
+    """Return the message as sent, with Gmail's own Message-ID.
 
     The API replaces a Message-ID and keeps it nowhere (FlowCrypt/flowcrypt-browser issue 4273).
     """
-    headers, body = split_headers(raw)
-    head = raw[: len(raw) - len(body)] if headers else b""
-    drop = [b"Message-ID"]
-    added = f"Message-ID: <CA+{new_id(raw + str(state.history_id).encode())}@mail.gmail.com>\r\n"
-    if state.address not in addresses(every(headers, "from")):
-        drop.append(b"From")
-        added += f"From: {state.address}\r\n"
-    if not first(headers, "date"):
-        at = datetime.fromtimestamp(state.now(), UTC)
-        added += f"Date: {format_datetime(at)}\r\n"
-    names = b"|".join(drop)
-    rest = re.sub(
-        rb"(?:(?<=\n)|\A)(?:" + names + rb")[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*",
-        b"",
-        head,
-        flags=re.IGNORECASE,
-    )
-    return added.encode() + (rest or b"\r\n") + body
+    _, body = split_headers(raw)
+    head = raw[: len(raw) - len(body)]
+    own = f"Message-ID: <CA+{new_id(raw + str(state.history_id).encode())}@mail.gmail.com>\r\n"
+    return own.encode() + _MESSAGE_ID.sub(b"", head) + body
 
 
 # ---- reading and labels

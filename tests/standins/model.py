@@ -6,14 +6,15 @@ It refuses what the real API refuses, with the same status and error type.
 import asyncio
 import base64
 import json
-import logging
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, NoReturn
+from typing import Any
 
-from starlette.exceptions import HTTPException
+from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from bot.local.model import server
@@ -76,8 +77,6 @@ class Trail:
                 self._sent.update(render(block))
 
     def _add(self, block: Json, where: str) -> None:
-        if block["type"] == "redacted_thinking":
-            invalid(f"{where}: Invalid `data` in `redacted_thinking` block")
         if block["type"] != "thinking":
             self._sent.update(render(block))
             return
@@ -104,8 +103,6 @@ class Trail:
 
 
 __all__ = ["Answer", "ModelServer", "Responder"]
-
-log = logging.getLogger(__name__)
 
 RESET = "2026-01-01T00:00:00Z"
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -146,7 +143,6 @@ class ModelServer(server.ModelServer):
         self._faults = faults or Faults(())
         self._record = record
         self._api_key = api_key
-        self.app.add_exception_handler(HTTPException, _no_such_endpoint)
 
     async def _messages(self, request: Request) -> Response:
         self._in_flight += 1
@@ -157,7 +153,7 @@ class ModelServer(server.ModelServer):
             self._in_flight -= 1
 
     async def _answer_or_error(self, request: Request) -> Response:
-        """Return every outcome as an API answer; the only place that catches everything."""
+        """Return every outcome as an API answer."""
         request_id = f"req_{secrets.token_hex(12)}"
         try:
             body = await self._read(request)
@@ -165,21 +161,20 @@ class ModelServer(server.ModelServer):
         except ApiRefusal as refused:
             error = error_body(refused.kind, refused.message, request_id)
             response = _json(error, refused.status, refused.headers)
-        except RecursionError:
-            error = error_body("invalid_request_error", "Request is nested too deeply", request_id)
-            response = _json(error, 400)
         except ClientDisconnect:
             return Cut()
-        except Exception:
-            log.exception("the stand-in failed on %s", request_id)
-            response = _json(error_body("api_error", "Internal server error", request_id), 500)
         response.headers["request-id"] = request_id
         return response
 
     async def _read(self, request: Request) -> Any:
-        raw = await _body(request)
+        raw = await request.body()
+        if len(raw) > MAX_BODY_BYTES:
+            raise ApiRefusal(413, "request_too_large", "Request exceeds the maximum size")
         _check_headers(request, self._api_key)
-        return _decode(raw)
+        try:
+            return from_json(raw, allow_inf_nan=False)
+        except ValueError as error:
+            invalid(f"The request body is not valid JSON: {error}")
 
     async def _answer(self, request: Request, body: Any, request_id: str) -> Response:
         index = self.requests
@@ -209,18 +204,6 @@ class ModelServer(server.ModelServer):
         return _whole(message, fault)
 
 
-async def _body(request: Request) -> bytes:
-    """Return the request's bytes; read too many of them to the end and refuse them."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size <= MAX_BODY_BYTES:
-            parts.append(part)
-    if size > MAX_BODY_BYTES:
-        raise ApiRefusal(413, "request_too_large", "Request exceeds the maximum size")
-    return b"".join(parts)
-
-
 def _check_headers(request: Request, api_key: str | None) -> None:
     headers = request.headers
     scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -230,29 +213,8 @@ def _check_headers(request: Request, api_key: str | None) -> None:
     if api_key is not None and not secrets.compare_digest(key.encode(), api_key.encode()):
         raise ApiRefusal(401, "authentication_error", "invalid x-api-key")
     version = headers.get("anthropic-version")
-    if version is None:
-        invalid("anthropic-version: header is required")
     if version not in VERSIONS:
         invalid(f'anthropic-version: "{version}" is not a valid version')
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
-
-
-def _decode(raw: bytes) -> Any:
-    """Return the decoded body; refuse lone surrogates, as the API does."""
-    try:
-        text = raw.decode()
-        value = _DECODER.decode(text)
-        if "\\ud" in text or "\\uD" in text:
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        invalid(f"The request body is not valid JSON: {error}")
-    return value
 
 
 def _measure_prompt(body: Json, rules: Rules) -> Prompt:
@@ -270,10 +232,8 @@ def _measure_prompt(body: Json, rules: Rules) -> Prompt:
 async def _silence(request: Request, fault: Fault) -> Response:
     """Close without an answer: at once, or for `slow` when the time is up or the client leaves."""
     if fault.kind == "slow":
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(request.receive(), fault.seconds)
-        except TimeoutError:
-            log.debug("stayed silent for %s s", fault.seconds)
     return Cut()
 
 
@@ -281,7 +241,15 @@ def _stream_response(message: Json, fault: Fault | None, request_id: str) -> Res
     events = [sse(kind, data) for kind, data in stream_events(message)]
     if fault:
         events = damage_stream(fault, events, request_id)
-    return Events(events, cut=fault is not None and fault.kind == "drop_stream")
+    if fault and fault.kind == "drop_stream":
+        return Cut(b"".join(events))
+    headers = {**LIMITS, "cache-control": "no-cache"}
+    return StreamingResponse(_each(events), 200, headers, "text/event-stream")
+
+
+async def _each(events: list[bytes]) -> AsyncIterator[bytes]:
+    for event in events:
+        yield event
 
 
 def _whole(message: Json, fault: Fault | None) -> Response:
@@ -302,60 +270,23 @@ def _dumps(body: Json) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-async def _no_such_endpoint(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    kind = "not_found_error" if status == 404 else "invalid_request_error"
-    request_id = f"req_{secrets.token_hex(12)}"
-    body = error_body(kind, f"{request.method} {request.url.path}", request_id)
-    return _json(body, status, {"request-id": request_id})
-
-
-class Events(Response):
-    """Server-sent events, each in its own write; `cut` closes the connection after them."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, events: list[bytes], cut: bool = False) -> None:
-        super().__init__(None, 200, LIMITS)
-        del self.headers["content-length"]
-        self.headers["cache-control"] = "no-cache"
-        self._events = events
-        self._cut = cut
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
-        await _start(send, self)
-        for event in self._events:
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-        if self._cut:
-            await _close(receive)
-        else:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
 class Cut(Response):
-    """Close the connection: before any byte, or within a body of `length` bytes."""
+    """Close the connection: before any byte, or within a body; `length` None = it is streamed."""
 
-    def __init__(self, body: bytes = b"", length: int = 0) -> None:
-        super().__init__(body, 200, LIMITS, "application/json")
-        self.headers["content-length"] = str(length)
+    def __init__(self, body: bytes = b"", length: int | None = None) -> None:
+        super().__init__(body, 200, LIMITS, "application/json" if length else "text/event-stream")
+        if length:
+            self.headers["content-length"] = str(length)
+        else:
+            del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the body, and close."""
         if self.body:
-            await _start(send, self)
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
             await send({"type": "http.response.body", "body": self.body, "more_body": True})
         await _close(receive)
-
-
-async def _start(send: Send, response: Response) -> None:
-    await send(
-        {
-            "type": "http.response.start",
-            "status": response.status_code,
-            "headers": response.raw_headers,
-        }
-    )
 
 
 async def _close(receive: Receive) -> None:

@@ -92,11 +92,6 @@ class Thinking(Shape):
     signature: str
 
 
-class RedactedThinking(Shape):
-    type: Literal["redacted_thinking"]
-    data: str
-
-
 class ToolUse(Marked):
     type: Literal["tool_use", "server_tool_use"]
     id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]+$")]
@@ -132,7 +127,6 @@ Block = Annotated[
     Annotated[Text, Tag("text")]
     | Annotated[Image, Tag("image")]
     | Annotated[Thinking, Tag("thinking")]
-    | Annotated[RedactedThinking, Tag("redacted_thinking")]
     | Annotated[ToolUse, Tag("tool_use")]
     | Annotated[ToolUse, Tag("server_tool_use")]
     | Annotated[ToolResult, Tag("tool_result")]

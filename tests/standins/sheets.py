@@ -1,13 +1,12 @@
 """Google Sheets of the local Google: spreadsheets with tabs, values and developer metadata.
 
-Formulas are stored and not computed. Values are returned by whole rows only.
+Values are returned by whole rows only.
 """
 
 import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from bot.local.google.api import Call, GoogleRefused, Json, MethodHandler
 from standins.google_faults import invalid, one_of
@@ -15,11 +14,7 @@ from standins.google_faults import invalid, one_of
 _ROWS = re.compile(r"'((?:[^']|'')+)'!(\d+):(\d+)")
 
 
-class Formula(NamedTuple):
-    text: str
-
-
-Value = str | int | float | bool | Formula | None
+Value = str | int | float | bool | None
 
 
 @dataclass(slots=True)
@@ -51,8 +46,6 @@ class SheetsState:
     """All spreadsheets by id; open to tests, under `lock`."""
 
     books: dict[str, Book] = field(default_factory=dict)
-    denied: set[str] = field(default_factory=set)
-    """Ids of spreadsheets that are not shared with the account."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -94,8 +87,6 @@ def _format_value(value: Value) -> str:
 
 def _book(call: Call[SheetsState]) -> Book:
     id = call.path["spreadsheetId"]
-    if id in call.state.denied:
-        raise GoogleRefused("forbidden")
     if id not in call.state.books:
         raise GoogleRefused("notFound")
     return call.state.books[id]
@@ -179,11 +170,8 @@ def _append_cells(book: Book, body: Json) -> Json:
 
 
 def _cell_value(cell: Json) -> Value:
-    """Return what was written: a text stays one, also with `=`; a formula is sent as one."""
-    entered: Json = cell.get("userEnteredValue") or {}
-    if "formulaValue" in entered:
-        return Formula(entered["formulaValue"])
-    value: Value = next(iter(entered.values()), None)
+    """Return what was written: a text stays one, also with `=`."""
+    value: Value = next(iter((cell.get("userEnteredValue") or {}).values()), None)
     return value
 
 

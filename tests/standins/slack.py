@@ -213,49 +213,42 @@ class LocalSlack(server.LocalSlack):
         if self.streams_refused and method.endswith("Stream"):
             return stream_refusal(self.streams_refused)
         response = await self._refuse_call(method, request) or await super()._serve(request)
-        if identity := await self._whose(request):
+        if identity := self._whose(request):
             response.headers["x-oauth-scopes"] = ",".join(sorted(scopes_of(identity)))
         return Response() if await drop_if_lost(fault, request) else response
 
-    async def _whose(self, request: Request) -> Identity | None:
+    def _whose(self, request: Request) -> Identity | None:
         try:
-            args = await arguments(request)
-            return self.identity(request, {"token": token_of(request, args)})
+            return self.identity(request)
         except SlackError:
             return None
 
-    def identity(self, request: Request, args: dict[str, Any]) -> Identity:
+    def identity(self, request: Request) -> Identity:
         """The identity behind a token; an app's token only opens sockets."""
-        token = token_of(request, args)
+        token = token_of(request)
         if not token:
             raise SlackError("not_authed")
         if token.startswith("xapp-"):
             raise SlackError("not_allowed_token_type")
-        return super().identity(request, {"token": token})
+        return super().identity(request)
 
     async def _download(self, request: Request) -> Response:
         """A file's content; the token has to be in the header, as with Slack."""
         place, name = request.path_params["place"], request.path_params["name"]
-        try:
-            reader: Identity | None = self.identity(request, {})
-        except SlackError:
-            reader = None
+        reader = self._whose(request)
         allowed = reader if reader and "files:read" in scopes_of(reader) else None
         return slack_files.download(self.state, allowed, place, name)
 
     async def _refuse_call(self, method: str, request: Request) -> Response | None:
         """Refuse a call that comes too early, or in a form that its method does not read."""
-        try:
-            args = await arguments(request)
-            token = token_of(request, args)
-            if method in METHODS:
-                scopes = scopes_of(self.identity(request, {"token": token}))
-                is_json = "json" in request.headers.get("content-type", "")
-                if method in FORM_ONLY and is_json and "files:write" in scopes:
-                    return refusal("invalid_arguments")
-            elif token != self._app_token or self.sockets.refuses:
+        args, token = await arguments(request), token_of(request)
+        if method in METHODS:
+            if not (identity := self._whose(request)):
                 return None
-        except SlackError:
+            is_json = "json" in request.headers.get("content-type", "")
+            if method in FORM_ONLY and is_json and "files:write" in scopes_of(identity):
+                return refusal("invalid_arguments")
+        elif token != self._app_token or self.sockets.refuses:
             return None
         wait = self._limits.wait(method, token, str(args.get("channel", "")))
         return rate_limit_response(wait) if wait else None

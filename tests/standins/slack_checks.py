@@ -141,21 +141,19 @@ def _metadata(call: Call) -> None:
 
 
 def _json(call: Call, name: str, error: str) -> Any:
-    value = call.args.get(name)
     try:
-        return json.loads(value) if isinstance(value, str) and value else value
+        return call.value(name)
     except ValueError:
         raise SlackError(error) from None
 
 
 def _direct(call: Call) -> None:
     """Refuse a direct message with a deactivated user or a bot."""
-    for id in call.require("users").replace(" ", "").split(","):
-        user = call.state.users.get(id)
-        if user and user.deleted:
-            raise SlackError("user_disabled")
-        if user and (user.is_bot or id == SLACKBOT):
-            raise SlackError("cannot_dm_bot")
+    user = call.state.users.get(call.require("users"))
+    if user and user.deleted:
+        raise SlackError("user_disabled")
+    if user and (user.is_bot or user.id == SLACKBOT):
+        raise SlackError("cannot_dm_bot")
 
 
 def _group(call: Call) -> None:

@@ -1,9 +1,8 @@
 """Every try to bring the app an event, on Slack's schedule, and how it ended."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -44,8 +43,6 @@ class Envelope:
     payload: Mapping[str, Any]
     answered: Callable[[Any], None] | None = None
     """Called with the payload of the ack, where Slack accepts one."""
-    body: str = field(default="", repr=False)
-    """`payload` as JSON, made once for all tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +98,7 @@ class Deliveries(socket.Deliveries):
         answered: Callable[[Any], None] | None = None,
     ) -> None:
         """Start the tries, and return at once."""
-        body = json.dumps(payload)
-        self._try(Envelope(kind, id, type, payload, answered, body), 0, "")
+        self._try(Envelope(kind, id, type, payload, answered), 0, "")
 
     def _try(self, envelope: Envelope, attempt: int, reason: str) -> None:
         record = Delivery(envelope.id, envelope.type, attempt, time.time())

@@ -5,18 +5,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bot.local.slack.events import (
+    channel_type,
     is_told,
     mention,
     mentions,
     message_events,
     nest_message,
     now_ts,
-    when,
 )
+from bot.local.slack.records import Json
 from bot.local.slack.state import Call, SlackState
 from bot.local.workspace import Channel, Message, micros, timestamp
-
-Json = dict[str, Any]
 
 _WRITTEN = ("chat.postMessage", "chat.startStream", "files.completeUploadExternal")
 _CHANGED = ("chat.update", "chat.stopStream")
@@ -64,6 +63,13 @@ def effect_of(call: Call, body: Json) -> Effect | None:
     return Effect(call.method, call.identity.user, channel, ts, call.args)
 
 
+def _when(state: SlackState, channel: Channel) -> Json:
+    """Return the place and time fields of an event."""
+    at = now_ts(state)
+    kind = channel_type(channel)
+    return {"channel": channel.id, "ts": at, "event_ts": at, "channel_type": kind}
+
+
 def edit_events(
     state: SlackState, channel: Channel, message: Message, before: Message
 ) -> Iterator[Json]:
@@ -75,7 +81,7 @@ def edit_events(
         "message": now,
         "previous_message": nest_message(state, channel, before),
         "hidden": True,
-        **when(state, channel),
+        **_when(state, channel),
     }
     if mentions(message) and not mentions(before) and not channel.is_im:
         yield mention(now | {"channel": channel.id, "event_ts": now_ts(state)})
@@ -94,7 +100,7 @@ def delete_events(state: SlackState, channel: Channel, before: Message) -> Itera
         "previous_message": nest_message(state, channel, previous),
         "deleted_ts": before.ts,
         "hidden": True,
-        **when(state, channel),
+        **_when(state, channel),
     }
 
 

@@ -6,16 +6,15 @@ from functools import cached_property
 from typing import Any
 
 from bot.local.slack import events, people
-from bot.local.slack.events import block_actions, name_of
+from bot.local.slack.chat import with_reaction
+from bot.local.slack.events import interaction, name_of
 from bot.local.slack.json import message_json
-from bot.local.slack.records import Whisper
+from bot.local.slack.records import Json, Whisper
 from bot.local.slack.state import APP_ID, SlackState
 from bot.local.slack.views import new_trigger
-from bot.local.workspace import File, Message, Reaction, micros, timestamp
+from bot.local.workspace import File, Message, micros, timestamp
 from standins import slack_events
 from standins.slack_delivery import Deliveries
-
-Json = dict[str, Any]
 
 
 class People(people.People):
@@ -48,10 +47,15 @@ class People(people.People):
     def write(self, channel: str, thread_ts: str | None, message: Message) -> list[Json]:
         """Store a message; a person's has a token that searches in their name."""
         payloads = super().write(channel, thread_ts, message)
-        if not message.bot_id:
-            token = f"{channel}.{payloads[0]['ts']}.local"
-            payloads = [each | {"assistant_thread": {"action_token": token}} for each in payloads]
-        return payloads
+        if message.bot_id:
+            return payloads
+        if message.files:
+            payloads[0]["subtype"] = "file_share"
+        token = f"{channel}.{payloads[0]['ts']}.local"
+        more: Json = {"assistant_thread": {"action_token": token}}
+        if team := self.state.users[message.user].team_id:
+            more |= {"team": team, "user_team": team}
+        return [each | more for each in payloads]
 
     def say_as_bot(self, bot_id: str, channel: str, text: str) -> str:
         """Write a message of another app's bot; return its timestamp."""
@@ -82,37 +86,20 @@ class People(people.People):
 
     def react(self, user: str, channel: str, ts: str, name: str) -> None:
         with self.state.lock:
-            place = self.place(user, channel)
+            self.place(user, channel)
             message = self.message(channel, ts)
-            reactions = {each.name: each for each in message.reactions}
-            old = reactions.get(name, Reaction(name, 0))
-            reactions[name] = Reaction(name, old.count + 1, (*old.users, user))
-            changed = replace(message, reactions=tuple(reactions.values()))
-            self.state.timelines[channel].replace(changed)
-            event = {
-                "type": "reaction_added",
-                "user": user,
-                "reaction": name,
-                "item": {"type": "message", "channel": place.id, "ts": message.ts},
-                "item_user": message.user,
-                "event_ts": events.now_ts(self.state),
-            }
-        self.tell(channel, event)
+            self.state.timelines[channel].replace(with_reaction(message, name, user))
+        item = {"type": "message", "channel": channel, "ts": ts}
+        about = {"reaction": name, "item": item, "item_user": message.user}
+        self.notify("reaction_added", user, within=channel, **about)
 
     def join(self, user: str, channel: str) -> None:
         """Also the bot's own joining, when somebody invites it."""
         with self.state.lock:
-            place = self.state.channels[channel]
+            kind = "C" if self.state.channels[channel].kind == "public_channel" else "G"
             self.state.members[channel][user] = None
-            event = {
-                "type": "member_joined_channel",
-                "user": user,
-                "channel": channel,
-                "channel_type": "C" if place.kind == "public_channel" else "G",
-                "team": self.state.team.id,
-                "event_ts": events.now_ts(self.state),
-            }
-        self.tell(channel, event)
+        about = {"channel": channel, "channel_type": kind, "team": self.state.team.id}
+        self.notify("member_joined_channel", user, within=channel, **about)
 
     def leave(self, user: str, channel: str) -> None:
         """Leave or be removed; the app gets no event."""
@@ -121,20 +108,11 @@ class People(people.People):
 
     def look_at(self, user: str, channel: str | None) -> None:
         """Turn to a channel with the agent pane open; None = to nothing that Slack names."""
-        entity = {
-            "type": "slack#/types/channel_id",
-            "value": channel,
-            "team_id": self.state.team.id,
-        }
-        event: Json = {
-            "type": "app_context_changed",
-            "user": user,
-            "channel": self.dm(user),
-            "context": {"entities": [entity]} if channel else {},
-            "event_ts": events.now_ts(self.state),
-        }
-        self.contexts[user] = event["context"]
-        self.tell(None, event)
+        team = self.state.team.id
+        entity = {"type": "slack#/types/channel_id", "value": channel, "team_id": team}
+        self.contexts[user] = {"entities": [entity]} if channel else {}
+        context = self.contexts[user]
+        self.notify("app_context_changed", user, channel=self.dm(user), context=context)
 
     def use_shortcut(self, user: str, channel: str, ts: str, callback_id: str) -> None:
         """Choose a shortcut of a message."""
@@ -168,9 +146,7 @@ class People(people.People):
 
 def shortcut(state: SlackState, user: str, channel: str, message: Message, id: str) -> Json:
     """The choice of a shortcut of a message."""
-    action = block_actions(state, user, {})
-    names = ("user", "trigger_id", "team", "enterprise", "is_enterprise_install")
-    return {name: action[name] for name in names} | {
+    return interaction(state, user) | {
         "type": "message_action",
         "callback_id": id,
         "action_ts": events.now_ts(state),

@@ -82,7 +82,7 @@ def _needed_scopes(call: Call) -> tuple[str, ...]:
     if call.method in ("conversations.list", "users.conversations"):
         return tuple(sorted(f"{_PREFIX[kind]}:read" for kind in call.kinds()))
     if call.method == "conversations.open":
-        return ("mpim:write" if "," in call.require("users") else "im:write",)
+        return ("im:write",)
     if family == "conversations":
         right = "history" if action in ("history", "replies") else "read"
         return (f"{_PREFIX[visible(call).kind]}:{right}",)

@@ -1,8 +1,6 @@
 """Delivery of events to an app: over sockets that break as Slack's do, or signed over HTTP."""
 
 import asyncio
-import hashlib
-import hmac
 import json
 import threading
 import time
@@ -14,6 +12,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Literal
 from urllib.parse import urlencode, urlsplit
 
+from slack_sdk.signature import SignatureVerifier
 from starlette.websockets import WebSocket
 
 from bot.local.slack import socket
@@ -32,7 +31,7 @@ class Requests:
     def __init__(self, url: str, signing_secret: str, ack_s: float = ACK_S) -> None:
         """`url` gets events, interactivity and slash commands alike."""
         self._url = urlsplit(url)
-        self._secret = signing_secret.encode()
+        self._verifier = SignatureVerifier(signing_secret)
         self._ack_s = ack_s
         self._closed = threading.Event()
 
@@ -65,12 +64,10 @@ class Requests:
         connection = HTTPConnection(
             self._url.hostname or "", self._url.port, timeout=max(self._ack_s, 0.001)
         )
-        path = self._url.path or "/"
-        path = f"{path}?{self._url.query}" if self._url.query else path
         try:
             connection.request(
                 "POST",
-                path,
+                self._url.path,
                 body.encode(),
                 {"content-type": kind, **self._signature_headers(body), **headers},
             )
@@ -86,16 +83,16 @@ class Requests:
     def _signature_headers(self, body: str) -> dict[str, str]:
         """docs.slack.dev/authentication/verifying-requests-from-slack."""
         at = str(int(time.time()))
-        digest = hmac.new(self._secret, f"v0:{at}:{body}".encode(), hashlib.sha256).hexdigest()
-        return {"x-slack-request-timestamp": at, "x-slack-signature": f"v0={digest}"}
+        signature = self._verifier.generate_signature(timestamp=at, body=body) or ""
+        return {"x-slack-request-timestamp": at, "x-slack-signature": signature}
 
 
 def _body(envelope: Envelope) -> tuple[str, str]:
     match envelope.kind:
         case "events_api":
-            return envelope.body, _JSON
+            return json.dumps(envelope.payload), _JSON
         case "interactive":
-            return urlencode({"payload": envelope.body}), _FORM
+            return urlencode({"payload": json.dumps(envelope.payload)}), _FORM
     return urlencode(envelope.payload), _FORM
 
 
@@ -106,13 +103,8 @@ def _outcome(response: HTTPResponse, body: bytes) -> Outcome:
 
 
 def _answer(response: HTTPResponse, body: bytes) -> Any:
-    text = body.decode("utf-8", "replace")
-    if not response.headers.get("content-type", "").startswith(_JSON):
-        return text or None
-    try:
-        return json.loads(text) if text else None
-    except ValueError:
-        return text
+    is_json = response.headers.get("content-type", "").startswith(_JSON)
+    return json.loads(body) if body and is_json else body.decode() or None
 
 
 Ending = Literal["refresh_requested", "warning", "link_disabled", "abort", "silent"]
@@ -179,7 +171,7 @@ class Sockets(socket.Sockets):
 
     def _carry(self, envelope: Envelope, attempt: int, done: Done) -> None:
         id = str(uuid.uuid4())
-        if not self.send(wrap_envelope(envelope.kind, id, envelope.body, attempt)):
+        if not self.send(wrap_envelope(envelope.kind, id, envelope.payload, attempt)):
             done(Outcome("no_socket"))
             return
         timer = asyncio.get_running_loop().call_later(self._ack_s, self._late, id)
@@ -189,13 +181,8 @@ class Sockets(socket.Sockets):
         self._pending.pop(id).done(Outcome("timeout"))
 
     def read_acks(self, text: str) -> None:
-        try:
-            ack = json.loads(text)
-        except ValueError:
-            return
-        id = ack.get("envelope_id") if isinstance(ack, dict) else None
-        pending = self._pending.pop(str(id), None)
-        if pending:
+        ack = json.loads(text)
+        if pending := self._pending.pop(ack["envelope_id"], None):
             pending.timer.cancel()
             pending.done(Outcome(answer=ack.get("payload")))
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bot.local.slack.server import arguments
 from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER
+from standins.connections import replay
 from standins.slack import LocalSlack
 
 CLIENT_ID, CLIENT_SECRET = "1.2", "client-secret"
@@ -58,15 +59,15 @@ class SeveralSlacks:
         method = scope["path"].rpartition("/")[2]
         owner = request.headers.get("authorization", "").removeprefix("Bearer xoxb-of-")
         if method == "oauth.v2.access":
-            form = await Request(scope, _body_receiver(body)).form()
+            form = await request.form()
             client = request.headers.get("authorization", "").removeprefix("Basic ")
             id, _, secret = base64.b64decode(client).decode().partition(":")
             app: ASGIApp = JSONResponse(self._access(str(form.get("code")), id, secret))
         elif owner == COMPANY:
-            app = self._of_company(method, await arguments(Request(scope, _body_receiver(body))))
+            app = self._of_company(method, await arguments(request))
         else:
             app = self._of(owner, method)
-        await app(scope, _body_receiver(body), send)
+        await app(scope, replay(body, receive), send)
 
     def _app_for(self, team: str) -> ASGIApp:
         """The app of a workspace; of the first one, if it is unknown."""
@@ -125,10 +126,3 @@ class SeveralSlacks:
             "is_enterprise_install": is_company,
             "authed_user": {"id": INSTALLER},
         }
-
-
-def _body_receiver(body: bytes) -> Receive:
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 Json = dict[str, object]
@@ -39,14 +40,13 @@ class LocalWeb:
     """The headers of each request."""
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {k.decode().lower(): v.decode("latin-1") for k, v in scope["headers"]}
-        self.seen.append(headers)
-        host, query = headers.get("host", ""), scope["query_string"].decode()
-        path = scope["raw_path"].decode() if scope.get("raw_path") else scope["path"]
+        request = Request(scope, receive)
+        self.seen.append(dict(request.headers))
+        host, query = request.headers.get("host", ""), request.url.query
         if host.startswith("127.0.0.1"):
-            page = self._search(scope, headers, query, await _body(receive))
+            page = await self._search(request)
         else:
-            address = f"{host}{path}" + (f"?{query}" if query else "")
+            address = f"{host}{scope['raw_path'].decode()}" + (f"?{query}" if query else "")
             self.asked.append(address)
             page = self.pages.get(address) or Page(b"nothing here", "text/plain", 404)
         sent = {"content-type": page.type, **page.headers} if page.type else dict(page.headers)
@@ -54,19 +54,19 @@ class LocalWeb:
         await send({"type": "http.response.start", "status": page.status, "headers": start})
         await send({"type": "http.response.body", "body": page.body})
 
-    def _search(self, scope: Scope, headers: Mapping[str, str], query: str, body: bytes) -> Page:
+    async def _search(self, request: Request) -> Page:
         """Brave, Tavily and SearXNG, by the path and method of the request."""
-        params = {name: values[0] for name, values in parse_qs(query).items()}
-        if scope["path"] == "/res/v1/web/search":
+        path, params, headers = request.url.path, request.query_params, request.headers
+        if path == "/res/v1/web/search":
             right = headers.get("x-subscription-token") == self.key
             found = self._found(params.get("q", ""), "description", "page_age")
             return _json({"type": "search", "web": {"results": found}}, 200 if right else 422)
-        if scope["path"] == "/search" and scope["method"] == "POST":
+        if path == "/search" and request.method == "POST":
             right = headers.get("authorization") == f"Bearer {self.key}"
-            request = json.loads(body)
-            found = self._found(request["query"], "content", "published_date")
-            return _json({"query": request["query"], "results": found}, 200 if right else 401)
-        if scope["path"] == "/search" and params.get("format") == "json":
+            words = (await request.json())["query"]
+            found = self._found(words, "content", "published_date")
+            return _json({"query": words, "results": found}, 200 if right else 401)
+        if path == "/search" and params.get("format") == "json":
             found = self._found(params.get("q", ""), "content", "publishedDate")
             return _json({"query": params.get("q", ""), "results": found})
         return Page(b"no such API", "text/plain", 404)
@@ -91,12 +91,3 @@ class LocalWeb:
 
 def _json(found: Json, status: int = 200) -> Page:
     return Page(json.dumps(found).encode(), "application/json", status)
-
-
-async def _body(receive: Receive) -> bytes:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body

@@ -17,8 +17,6 @@ class Reason(NamedTuple):
     code: int
     status: str
     message: str
-    info: str = ""
-    """The reason in the details of the answer; empty = none."""
 
 
 REASONS = {
@@ -28,7 +26,6 @@ REASONS = {
         "UNAUTHENTICATED",
         "Request had invalid authentication credentials. Expected OAuth 2 access token, login "
         "cookie or other valid authentication credential.",
-        info="ACCESS_TOKEN_EXPIRED",
     ),
     "notFound": Reason(404, "NOT_FOUND", "Requested entity was not found."),
 }
@@ -47,24 +44,16 @@ class GoogleRefused(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Build a refusal. `reason` is one of REASONS; `message` and `code` override its own."""
-        defaults = REASONS[reason]
-        super().__init__(message or defaults.message)
-        self.reason = reason
-        self.message = message or defaults.message
-        self.code = code or defaults.code
-        self.headers = dict(headers or {})
-        self._defaults = defaults
+        self._defaults = REASONS[reason]
+        self.reason, self.headers = reason, dict(headers or {})
+        self.message, self.code = message or self._defaults.message, code or self._defaults.code
+        super().__init__(self.message)
 
     @property
     def json(self) -> Json:
         """Return the body of the answer."""
-        one = {"message": self.message, "reason": self.reason}
-        body: Json = {"code": self.code, "message": self.message, "errors": [one]}
-        body["status"] = self._defaults.status
-        if info := self._defaults.info:
-            kind = "type.googleapis.com/google.rpc.ErrorInfo"
-            body["details"] = [{"@type": kind, "reason": info, "domain": "googleapis.com"}]
-        return {"error": body}
+        about = {"code": self.code, "message": self.message, "status": self._defaults.status}
+        return {"error": {**about, "errors": [{"message": self.message, "reason": self.reason}]}}
 
 
 State = TypeVar("State")
@@ -104,16 +93,7 @@ class Call(Generic[State]):
         return [id for _, id in page], base64.urlsafe_b64encode(token.encode()).decode()
 
 
-MethodHandler = Callable[[Call[Any]], Json | None]
-"""Answers a method; None = an empty answer with status 204."""
-
-
-class MethodAddress(NamedTuple):
-    """The address of a method, from the discovery document of its API."""
-
-    http: str
-    path: str
-    """Path below the server's root, with `{names}`."""
+MethodHandler = Callable[[Call[Any]], Json]
 
 
 @cache
@@ -134,10 +114,3 @@ def methods_of(name: str) -> Mapping[str, Json]:
         resources += one.get("resources", {}).values()
         found |= {method["id"]: method for method in one.get("methods", {}).values()}
     return found
-
-
-def find_declared(name: str, method: str) -> MethodAddress:
-    """Return the address of a method of an API. Raises KeyError if there is none."""
-    description = methods_of(name)[method]
-    path = discovery(name)["servicePath"] + description["path"].replace("{+", "{")
-    return MethodAddress(description["httpMethod"], path)

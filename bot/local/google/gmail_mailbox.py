@@ -4,73 +4,39 @@ Bodies are not checked here; tests/standins/google_gmail.py refuses those that G
 """
 
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from bot.local.google.api import Call, GoogleRefused, MethodHandler
+from bot.local.google.api import Call, GoogleRefused, Json, MethodHandler
 from bot.local.google.gmail_mime import attachment_id, base64url, every, split_headers
-from bot.local.google.gmail_search import Query, parse_query
-from bot.local.google.gmail_state import SYSTEM_LABELS, Arrival, GmailState, MailboxMessage
+from bot.local.google.gmail_search import parse_query
+from bot.local.google.gmail_state import SYSTEM_LABELS, GmailState, MailboxMessage
 from bot.local.google.mbox import addresses
 
-Json = dict[str, Any]
+GmailCall = Call[GmailState]
+
+_HIDDEN = frozenset({"SPAM", "TRASH"})
+"""Labels of messages that a list leaves out unless it is asked for them."""
 
 
-def reference_json(held: MailboxMessage) -> Json:
-    """Return a message by its ids only."""
-    return {"id": held.id, "threadId": held.thread}
-
-
-def labelled_json(held: MailboxMessage) -> Json:
-    """Return a message by its ids and labels."""
-    return reference_json(held) | _labels(held)
-
-
-def message_json(held: MailboxMessage, form: str, headers: Sequence[str] = ()) -> Json:
-    """Return a message in this `form`: "full" or "metadata".
-
-    `headers` are the ones to include in `metadata`; none = all.
-    """
-    body = labelled_json(held) | {
+def message_json(held: MailboxMessage, call: GmailCall) -> Json:
+    """Return a message in the requested format: "full", or "metadata" with the named headers."""
+    body = held.labelled_json() | {
         "snippet": held.snippet,
         "historyId": str(held.history),
         "internalDate": str(held.ms),
     }
     payload = held.root.json(held.id)
-    if form == "metadata":
-        wanted = {name.lower() for name in headers}
+    if call.text("format") == "metadata":
+        wanted = {name.lower() for name in call.many("metadataHeaders")}
         shown = [h for h in payload["headers"] if not wanted or h["name"].lower() in wanted]
         payload = {"mimeType": payload["mimeType"], "headers": shown}
     return body | {"payload": payload}
-
-
-def thread_json(state: GmailState, id: str, form: str, headers: Sequence[str] = ()) -> Json:
-    """Return a thread with its messages, oldest first."""
-    return {
-        "id": id,
-        "historyId": str(state.thread_history(id)),
-        "messages": [message_json(held, form, headers) for held in state.of_thread(id)],
-    }
 
 
 def label_json(state: GmailState, id: str) -> Json:
     """Return a label in the form of the list of labels."""
     kind = "system" if id in SYSTEM_LABELS else "user"
     return {"id": id, "name": state.labels[id], "type": kind}
-
-
-def arrival_json(change: Arrival) -> Json:
-    """Return the history record of a message that arrived."""
-    message: Json = {"id": change.message, "threadId": change.thread}
-    message |= {"labelIds": list(change.labels)} if change.labels else {}
-    return {"id": str(change.id), "messagesAdded": [{"message": message}]}
-
-
-def _labels(held: MailboxMessage) -> Json:
-    return {"labelIds": sorted(held.labels)} if held.labels else {}
-
-
-GmailCall = Call[GmailState]
 
 
 def message_of(call: GmailCall, name: str = "id") -> MailboxMessage:
@@ -90,18 +56,13 @@ def thread_of(call: GmailCall) -> str:
 
 def find_messages(call: GmailCall) -> list[MailboxMessage]:
     """Return the messages that match `q` and `labelIds` of a list request, unordered."""
-    state, labels = call.state, set(call.many("labelIds"))
-    query = parse_query(call.text("q"))
-    hide = not (labels & {"SPAM", "TRASH"} or query.anywhere)
-    return [held for held in state.messages.values() if _shows(held, state, labels, query, hide)]
-
-
-def _shows(
-    held: MailboxMessage, state: GmailState, labels: set[str], query: Query, hide: bool
-) -> bool:
-    if not labels <= held.labels or (hide and held.labels & {"SPAM", "TRASH"}):
-        return False
-    return query.holds(held, state)
+    labels, query = set(call.many("labelIds")), parse_query(call.text("q"))
+    hidden = frozenset() if labels & _HIDDEN or query.anywhere else _HIDDEN
+    return [
+        held
+        for held in call.state.messages.values()
+        if labels <= held.labels and not hidden & held.labels and query.holds(held, call.state)
+    ]
 
 
 def _list_page(
@@ -117,7 +78,7 @@ def _list_page(
 def _list_messages(call: GmailCall) -> Json:
     messages = call.state.messages
     items = [(held.ms, held.id) for held in find_messages(call)]
-    return _list_page(call, "messages", items, lambda id: reference_json(messages[id]))
+    return _list_page(call, "messages", items, lambda id: messages[id].reference_json())
 
 
 def _list_threads(call: GmailCall) -> Json:
@@ -125,23 +86,24 @@ def _list_threads(call: GmailCall) -> Json:
     newest: dict[str, int] = {}
     for held in find_messages(call):
         newest[held.thread] = max(held.ms, newest.get(held.thread, 0))
-    items = [(ms, id) for id, ms in newest.items()]
-    return _list_page(call, "threads", items, lambda id: _thread_row(call.state, id))
+    items, state = [(ms, id) for id, ms in newest.items()], call.state
 
+    def row(id: str) -> Json:
+        snippet = state.of_thread(id)[-1].snippet
+        return {"id": id, "snippet": snippet, "historyId": str(state.thread_history(id))}
 
-def _thread_row(state: GmailState, id: str) -> Json:
-    last = state.of_thread(id)[-1]
-    return {"id": id, "snippet": last.snippet, "historyId": str(state.thread_history(id))}
+    return _list_page(call, "threads", items, row)
 
 
 def _get_message(call: GmailCall) -> Json:
-    form = call.text("format") or "full"
-    return message_json(message_of(call), form, call.many("metadataHeaders"))
+    return message_json(message_of(call), call)
 
 
 def _get_thread(call: GmailCall) -> Json:
-    form = call.text("format") or "full"
-    return thread_json(call.state, thread_of(call), form, call.many("metadataHeaders"))
+    """Return a thread with its messages, oldest first."""
+    id, state = thread_of(call), call.state
+    messages = [message_json(held, call) for held in state.of_thread(id)]
+    return {"id": id, "historyId": str(state.thread_history(id)), "messages": messages}
 
 
 def _get_attachment(call: GmailCall) -> Json:
@@ -156,7 +118,7 @@ def _modify_thread(call: GmailCall) -> Json:
     id = thread_of(call)
     add, remove = (call.body.get(name) or () for name in ("addLabelIds", "removeLabelIds"))
     call.state.relabel(call.state.threads[id], add, remove)
-    return {"id": id, "messages": [labelled_json(held) for held in call.state.of_thread(id)]}
+    return {"id": id, "messages": [held.labelled_json() for held in call.state.of_thread(id)]}
 
 
 def _send(call: GmailCall) -> Json:
@@ -164,7 +126,7 @@ def _send(call: GmailCall) -> Json:
     raw = urlsafe_b64decode(call.body["raw"])
     to = addresses(every(split_headers(raw)[0], "to", "cc", "bcc"))
     labels = {"SENT", "INBOX", "UNREAD"} if call.state.address in to else {"SENT"}
-    return labelled_json(call.state.add(raw, labels, thread=call.body.get("threadId")))
+    return call.state.add(raw, labels, thread=call.body.get("threadId")).labelled_json()
 
 
 def _profile(call: GmailCall) -> Json:
@@ -183,16 +145,15 @@ def _create_draft(call: GmailCall) -> Json:
     message = call.body["message"]
     raw = urlsafe_b64decode(message["raw"])
     held = call.state.add(raw, {"DRAFT"}, thread=message.get("threadId"))
-    return {"id": call.state.put_draft(held.id), "message": labelled_json(held)}
+    return {"id": f"r-{held.id}", "message": held.labelled_json()}
 
 
 def _list_drafts(call: GmailCall) -> Json:
     found = {held.id: held for held in find_messages(call)}
-    drafts = {message: id for id, message in call.state.drafts.items() if message in found}
-    items = [(found[id].ms, id) for id in drafts]
+    items = [(found[id].ms, id) for id in call.state.drafts.values() if id in found]
 
     def row(id: str) -> Json:
-        return {"id": drafts[id], "message": reference_json(found[id])}
+        return {"id": f"r-{id}", "message": found[id].reference_json()}
 
     return _list_page(call, "drafts", items, row)
 
@@ -201,12 +162,14 @@ def _list_history(call: GmailCall) -> Json:
     """List the messages that were added after `startHistoryId`, oldest first."""
     state = call.state
     after = int(call.text("pageToken") or call.text("startHistoryId"))
-    new = [each for each in state.history if each.id > after]
+    new = [(id, message) for id, message in state.history if id > after]
     page = new[: min(int(call.text("maxResults") or 100), 500)]
     body: Json = {"historyId": str(state.history_id)}
     if page:
-        body["history"] = [arrival_json(change) for change in page]
-    return body | ({"nextPageToken": str(page[-1].id)} if len(page) < len(new) else {})
+        body["history"] = [
+            {"id": str(id), "messagesAdded": [{"message": message}]} for id, message in page
+        ]
+    return body | ({"nextPageToken": str(page[-1][0])} if len(page) < len(new) else {})
 
 
 METHODS: dict[str, MethodHandler] = {

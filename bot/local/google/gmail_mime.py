@@ -199,7 +199,11 @@ class Part:
     def json(self, message: str) -> Json:
         """Return the part as `format=full` shows it."""
         headers = [
-            {"name": name, "value": format_header(name, value)} for name, value in self.headers
+            {
+                "name": name,
+                "value": value if name[:8].lower() == "content-" else decode_words(value),
+            }
+            for name, value in self.headers
         ]
         body: Json = {"size": len(self.content)}
         if self.attached:
@@ -214,11 +218,6 @@ class Part:
             "body": body,
         }
         return shape | ({"parts": [p.json(message) for p in self.parts]} if self.parts else {})
-
-
-def format_header(name: str, value: str) -> str:
-    """Return a header's value as Gmail shows it: encoded words decoded, except in `Content-*`."""
-    return value if name.lower().startswith("content-") else decode_words(value)
 
 
 def base64url(content: bytes) -> str:

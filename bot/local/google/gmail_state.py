@@ -3,35 +3,15 @@
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import count
 
-from bot.local.google.gmail_mime import (
-    Headers,
-    Part,
-    parts_of,
-    snippet,
-    texts,
-)
+from bot.local.google.gmail_mime import Headers, Json, Part, parts_of, snippet, texts
 from bot.local.google.mbox import Mailbox, StoredMessage, new_id
 
-SYSTEM_LABELS = (
-    "CHAT",
-    "SENT",
-    "INBOX",
-    "IMPORTANT",
-    "TRASH",
-    "DRAFT",
-    "SPAM",
-    "CATEGORY_FORUMS",
-    "CATEGORY_UPDATES",
-    "CATEGORY_PERSONAL",
-    "CATEGORY_PROMOTIONS",
-    "CATEGORY_SOCIAL",
-    "STARRED",
-    "UNREAD",
+SYSTEM_LABELS = tuple(
+    """CHAT SENT INBOX IMPORTANT TRASH DRAFT SPAM CATEGORY_FORUMS CATEGORY_UPDATES CATEGORY_PERSONAL
+    CATEGORY_PROMOTIONS CATEGORY_SOCIAL STARRED UNREAD""".split()
 )
 FIRST_HISTORY = 1_000_000
 """History id of the mailbox before its first message."""
@@ -73,15 +53,14 @@ class MailboxMessage:
         """Return the time of arrival in milliseconds since 1970."""
         return int(self.at.timestamp() * 1000)
 
+    def reference_json(self) -> Json:
+        """Return the message by its ids only."""
+        return {"id": self.id, "threadId": self.thread}
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """The arrival of a message, as the mailbox's history records it."""
-
-    id: int
-    message: str
-    thread: str
-    labels: tuple[str, ...]
+    def labelled_json(self) -> Json:
+        """Return the message by its ids and labels."""
+        labels = {"labelIds": sorted(self.labels)} if self.labels else {}
+        return self.reference_json() | labels
 
 
 class GmailState:
@@ -101,24 +80,21 @@ class GmailState:
         """Id -> name."""
         self.drafts: dict[str, str] = {}
         """Id of the draft -> id of its message."""
-        self.history: list[Arrival] = []
+        self.history: list[tuple[int, Json]] = []
+        """The messages that arrived, each with its history id."""
         self.history_id = FIRST_HISTORY
-        self._label_numbers = count(1)
-        self._draft_numbers = count(1)
         for stored in mailbox.messages:
-            self._load(stored)
+            self._hold(stored)
 
-    def _load(self, stored: StoredMessage) -> None:
-        held = self._hold(stored, {self.label(name) for name in stored.labels})
-        self.count_change(held)
-        if "DRAFT" in held.labels:
-            self.put_draft(held.id)
-
-    def _hold(self, stored: StoredMessage, labels: set[str]) -> MailboxMessage:
+    def _hold(self, stored: StoredMessage) -> MailboxMessage:
+        labels = {name if name in self.labels else self.label(name) for name in stored.labels}
         held = self.messages[stored.id] = MailboxMessage(stored, labels)
         ids = self.threads.setdefault(stored.thread, [])
         ids.append(stored.id)
         ids.sort(key=lambda id: self.messages[id].at)
+        self.count_change(held)
+        if "DRAFT" in labels:
+            self.drafts[f"r-{held.id}"] = held.id
         return held
 
     def label(self, name: str) -> str:
@@ -126,7 +102,7 @@ class GmailState:
         for id, label in self.labels.items():
             if label.casefold() == name.casefold():
                 return id
-        id = f"Label_{next(self._label_numbers)}"
+        id = f"Label_{len(self.labels) - len(SYSTEM_LABELS) + 1}"
         self.labels[id] = name
         return id
 
@@ -138,11 +114,8 @@ class GmailState:
             seconds = self.now()
             id = new_id(raw + str((self.history_id, seconds)).encode())
             when = datetime.fromtimestamp(round(seconds, 3), UTC)
-            ids = {label if label in self.labels else self.label(label) for label in labels}
-            held = self._hold(StoredMessage(id, thread or id, when, raw, frozenset()), ids)
-            self.count_change(held)
-            label_ids = tuple(sorted(held.labels))
-            self.history.append(Arrival(held.history, held.id, held.thread, label_ids))
+            held = self._hold(StoredMessage(id, thread or id, when, raw, frozenset(labels)))
+            self.history.append((held.history, held.labelled_json()))
             return held
 
     def relabel(self, ids: Iterable[str], add: Iterable[str], remove: Iterable[str]) -> None:
@@ -153,12 +126,6 @@ class GmailState:
                 if labels != held.labels:
                     held.labels = labels
                     self.count_change(held)
-
-    def put_draft(self, message: str) -> str:
-        """Make a message a draft; return the id of the draft."""
-        id = f"r-{4_000_000_000_000_000_000 + next(self._draft_numbers)}"
-        self.drafts[id] = message
-        return id
 
     def of_thread(self, id: str) -> list[MailboxMessage]:
         """Return the messages of a thread, oldest first."""

@@ -15,9 +15,9 @@ from bot.local.google.api import (
     Call,
     GoogleRefused,
     Json,
-    MethodAddress,
     MethodHandler,
-    find_declared,
+    discovery,
+    methods_of,
 )
 from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_state import GmailState
@@ -27,7 +27,7 @@ TOKEN = "ya29.local"
 """The access token of the mailbox."""
 
 CHALLENGE = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
-_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
+_PATH_PARAMETER = re.compile(r"\{\+?(\w+)\}")
 _JSON = "application/json; charset=UTF-8"
 _HTTP_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -48,7 +48,8 @@ class LocalGoogle:
 
     def __init__(self, mailbox: Mailbox) -> None:
         self.methods: dict[str, MethodHandler] = {}
-        self.declared: dict[str, MethodAddress] = {}
+        self._addresses: list[tuple[str, re.Pattern[str], str]] = []
+        """HTTP method and path of each method, and its name."""
         self.serve("gmail.v1", METHODS)
         self.gmail = self.state_of(mailbox)
         self.app = Starlette(routes=[Route("/{path:path}", self._single, methods=_HTTP_METHODS)])
@@ -56,7 +57,11 @@ class LocalGoogle:
     def serve(self, api: str, methods: Mapping[str, MethodHandler]) -> None:
         """Answer these methods of an API, as its discovery document declares them."""
         self.methods |= methods
-        self.declared |= {name: find_declared(api, name) for name in methods}
+        for name in methods:
+            declared = methods_of(api)[name]
+            path = discovery(api)["servicePath"] + declared["path"]
+            pattern = _PATH_PARAMETER.sub(r"(?P<\1>[^/]+)", path)
+            self._addresses.append((declared["httpMethod"], re.compile(pattern), name))
 
     def state_of(self, mailbox: Mailbox) -> GmailState:
         return GmailState(mailbox)
@@ -67,7 +72,7 @@ class LocalGoogle:
         except GoogleRefused as refused:
             return refusal(refused)
 
-    def carry_out(self, sent: Sent) -> Json | None:
+    def carry_out(self, sent: Sent) -> Json:
         name, path = self.method_at(sent)
         if sent.token != TOKEN:
             raise GoogleRefused("authError", headers=CHALLENGE)
@@ -76,10 +81,9 @@ class LocalGoogle:
             return self.methods[name](call)
 
     def method_at(self, sent: Sent) -> tuple[str, dict[str, str]]:
-        """Return the method and the values in its path. Paths without variables come first."""
-        for name, method in sorted(self.declared.items(), key=lambda item: item[1].path.count("{")):
-            pattern = _PATH_PARAMETER.sub(r"(?P<\1>[^/]+)", method.path)
-            if method.http == sent.http and (found := re.fullmatch(pattern, sent.path)):
+        """Return the method and the values in its path."""
+        for http, pattern, name in self._addresses:
+            if http == sent.http and (found := pattern.fullmatch(sent.path)):
                 return name, {key: unquote(value) for key, value in found.groupdict().items()}
         raise GoogleRefused("notFound", "Method not found.")
 
@@ -96,9 +100,7 @@ async def read_request(request: Request) -> Sent:
     return Sent(http, path.decode("ascii", "replace").lstrip("/"), asked, token, body)
 
 
-def json_response(body: Json | None) -> Response:
-    if body is None:
-        return Response(status_code=204)
+def json_response(body: Json) -> Response:
     return Response(json.dumps(body, ensure_ascii=False), 200, media_type=_JSON)
 
 

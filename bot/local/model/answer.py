@@ -36,7 +36,12 @@ def message_of(body: Json, answer: Answer, usage: InputUsage) -> Json:
         "stop_reason": answer.stop_reason or ("tool_use" if calls else "end_turn"),
         "stop_sequence": None,
         "stop_details": answer.stop_details,
-        "usage": _usage(usage, output),
+        "usage": {
+            "input_tokens": usage.fresh,
+            "cache_creation_input_tokens": usage.written,
+            "cache_read_input_tokens": usage.read,
+            "output_tokens": output,
+        },
     }
 
 
@@ -70,39 +75,25 @@ def sse(kind: str, data: Json) -> bytes:
 
 def _with_id(block: Json) -> Json:
     prefix = {"tool_use": "toolu", "server_tool_use": "srvtoolu"}.get(block["type"])
-    if prefix is None:
-        return dict(block)
-    return {"id": f"{prefix}_{secrets.token_hex(12)}", "input": {}, **block}
-
-
-def _usage(spent: InputUsage, output: int) -> Json:
-    return {
-        "input_tokens": spent.fresh,
-        "cache_creation_input_tokens": spent.written,
-        "cache_read_input_tokens": spent.read,
-        "output_tokens": output,
-    }
+    given = {"id": f"{prefix}_{secrets.token_hex(12)}", "input": {}} if prefix else {}
+    return {**given, **block}
 
 
 def _pieces(block: Json, unfinished: bool) -> tuple[Json, list[Json]]:
     """Return a block's start event and deltas; the JSON of an unfinished tool call stays open."""
     kind = block["type"]
-    if kind == "text":
-        deltas = [{"type": "text_delta", "text": part} for part in _parts(block["text"])]
-        return {**block, "text": ""}, deltas
-    if kind == "thinking":
-        deltas = [
-            {"type": "thinking_delta", "thinking": part} for part in _parts(block["thinking"])
-        ]
-        deltas.append({"type": "signature_delta", "signature": block["signature"]})
-        return {**block, "thinking": "", "signature": ""}, deltas
-    if kind in ("tool_use", "server_tool_use"):
+    if "input" in block:
         raw = json.dumps(block["input"], ensure_ascii=False)
         parts = ["", *_parts(raw[:-1] if unfinished else raw)]
-        return {**block, "input": {}}, [
-            {"type": "input_json_delta", "partial_json": part} for part in parts
-        ]
-    return block, []
+        deltas = [{"type": "input_json_delta", "partial_json": part} for part in parts]
+        return {**block, "input": {}}, deltas
+    if kind not in ("text", "thinking"):
+        return block, []
+    deltas = [{"type": f"{kind}_delta", kind: part} for part in _parts(block[kind])]
+    if kind == "text":
+        return {**block, "text": ""}, deltas
+    deltas.append({"type": "signature_delta", "signature": block["signature"]})
+    return {**block, "thinking": "", "signature": ""}, deltas
 
 
 def _parts(text: str) -> list[str]:

@@ -8,6 +8,7 @@ read only after the answer that wrote it has begun.
 import json
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -49,86 +50,68 @@ class InputUsage:
 
 @dataclass
 class Prompt:
-    """The parts of one request with their sizes, in the order in which the API renders them."""
+    """The parts of one request, in the order in which the API renders them."""
 
-    model: str
-    keys: list[bytes] = field(default_factory=list)
-    """The fingerprint of all content up to and including each block."""
-    sizes: list[int] = field(default_factory=list)
-    """UTF-8 bytes up to and including each block."""
+    prefixes: list[tuple[bytes, int]] = field(default_factory=list)
+    """Fingerprint and tokens of the content up to and including each block."""
     marks: list[int] = field(default_factory=list)
     """The cache breakpoints: numbers of blocks."""
 
     @property
     def tokens(self) -> int:
-        return self.tokens_at(len(self.sizes) - 1)
+        return self.prefixes[-1][1]
 
-    def tokens_at(self, block: int) -> int:
-        """Return the tokens up to and including block number `block`."""
-        return estimate(self.sizes[block])
+    @property
+    def cacheable(self) -> list[int]:
+        """Return the breakpoints whose prefix is long enough."""
+        return [mark for mark in self.marks if self.prefixes[mark][1] >= MIN_CACHE_TOKENS]
 
 
 def read_prompt(body: Json) -> Prompt:
     """Measure a request."""
-    prompt, hashed, cacheable = Prompt(body["model"]), blake2b(digest_size=16), -1
-
-    def add(block: Json) -> None:
-        nonlocal cacheable
-        data = render(block)
-        hashed.update(data)
-        prompt.keys.append(hashed.digest())
-        prompt.sizes.append((prompt.sizes or [0])[-1] + len(data))
-        number = len(prompt.keys) - 1
-        if block.get("type") not in _UNCACHEABLE:
-            cacheable = number
-        if block.get("cache_control"):
-            prompt.marks.append(number)
-
-    for block in (*(body.get("tools") or ()), *as_blocks(body.get("system") or [])):
-        add(block)
-    hashed.update(_encode(body.get("thinking")).encode())  # a change keeps tools and system only
+    head = (*(body.get("tools") or ()), *as_blocks(body.get("system") or []))
+    parts: list[tuple[str, Json]] = [("", block) for block in head]
+    before = _encode(body.get("thinking"))  # a change keeps tools and system only
     for message in body["messages"]:
-        hashed.update(message["role"].encode())
+        before += message["role"]
         for block in as_blocks(message["content"]):
-            add(block)
-    if body.get("cache_control") and cacheable >= 0 and cacheable not in prompt.marks:
-        prompt.marks.append(cacheable)
+            parts.append((before, block))
+            before = ""
+    prompt, hashed, size = Prompt(), blake2b(body["model"].encode(), digest_size=16), 0
+    for before, block in parts:
+        data = render(block)
+        hashed.update(before.encode() + data)
+        size += len(data)
+        prompt.prefixes.append((hashed.digest(), estimate(size)))
+    prompt.marks = [n for n, (_, block) in enumerate(parts) if block.get("cache_control")]
+    allowed = [n for n, (_, block) in enumerate(parts) if block.get("type") not in _UNCACHEABLE]
+    if body.get("cache_control") and allowed and allowed[-1] not in prompt.marks:
+        prompt.marks.append(allowed[-1])
     return prompt
 
 
 class PromptCache:
-    """The prefixes that end at a cache breakpoint, by model, until they expire."""
+    """The prefixes that end at a cache breakpoint, until they expire."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, bytes], float] = {}
+        self._entries: dict[bytes, float] = {}
 
     def measure(self, prompt: Prompt) -> InputUsage:
         """Return how many tokens of this prompt the cache saves now."""
-        reached = read = self._longest_hit(prompt)
-        for block in prompt.marks:
-            tokens = prompt.tokens_at(block)
-            if tokens >= MIN_CACHE_TOKENS:
-                reached = max(reached, tokens)
+        read = max(map(partial(self._hit, prompt), prompt.cacheable), default=0)
+        reached = max([read, *(prompt.prefixes[mark][1] for mark in prompt.cacheable)])
         return InputUsage(prompt.tokens - reached, read, reached - read)
 
     def keep(self, prompt: Prompt) -> None:
         """Store the prompt's marked prefixes when its answer begins."""
-        now = time.time()
-        for block in prompt.marks:
-            if prompt.tokens_at(block) >= MIN_CACHE_TOKENS:
-                self._entries[prompt.model, prompt.keys[block]] = now + LIFETIME_S
+        for mark in prompt.cacheable:
+            self._entries[prompt.prefixes[mark][0]] = time.time() + LIFETIME_S
 
-    def _longest_hit(self, prompt: Prompt) -> int:
-        now = time.time()
-        longest = 0
-        for mark in prompt.marks:
-            for block in range(mark, max(-1, mark - LOOKBACK_BLOCKS), -1):
-                key = (prompt.model, prompt.keys[block])
-                if (
-                    self._entries.get(key, 0.0) > now
-                    and prompt.tokens_at(block) >= MIN_CACHE_TOKENS
-                ):
-                    self._entries[key] = now + LIFETIME_S
-                    longest = max(longest, prompt.tokens_at(block))
-                    break
-        return longest
+    def _hit(self, prompt: Prompt, mark: int) -> int:
+        """Return the tokens of the longest entry that a breakpoint finds; 0 if it finds none."""
+        for block in range(mark, max(-1, mark - LOOKBACK_BLOCKS), -1):
+            key, tokens = prompt.prefixes[block]
+            if self._entries.get(key, 0.0) > time.time():
+                self._entries[key] = time.time() + LIFETIME_S
+                return tokens
+        return 0

@@ -1,10 +1,11 @@
 """Parse a Messages API request: tools, brief, texts, results and views; build tool calls."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bot.local.model.answer import Answer
 from bot.local.model.usage import as_blocks
 
 OFFLINE = "(offline rules, not a language model)"
@@ -71,24 +72,35 @@ class Conversation:
         """Return the opening without the text between delimiters."""
         return [_FENCED_ITEMS.sub("", text) for text in self.opening]
 
+    def pages(self, *tools: str) -> list[str]:
+        """Return what the context was shown: its material, and the results of these tools."""
+        material = [text for text in self.opening if text.startswith("MATERIAL")]
+        return [*material, *(e.text for e in self.exchanges if e.name in tools and not e.is_error)]
+
     @property
     def here(self) -> Mapping[str, str]:
         """Return the ids of the channel and thread of the request; id -> title."""
         return dict(_TITLED_HANDLE.findall(self.section("ASKED IN")))
 
 
-def calls_left(talk: Conversation, first: Iterable[tuple[str, Json]]) -> list[Json]:
-    """Return the remaining calls: these first pages and the pages after them, if not yet read."""
+def read_on(
+    talk: Conversation, first: Iterable[tuple[str, Json]], result: Callable[[Conversation], Json]
+) -> Answer:
+    """Return the next turn: calls for these first pages and the pages after them, if some are not
+    yet read; else the result."""
     wanted = [
         *first,
         *((e.name, {**e.input, "cursor": e.cursor}) for e in talk.exchanges if e.cursor),
     ]
     done = [(exchange.name, dict(exchange.input)) for exchange in talk.exchanges]
-    return [
+    calls = [
         use(name, **arguments)
         for n, (name, arguments) in enumerate(wanted)
         if name in talk.tools and (name, arguments) not in [*done, *wanted[:n]]
     ]
+    if calls and not talk.must_end:
+        return Answer(calls)
+    return Answer([use("submit_result", **result(talk))])
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
@@ -117,7 +129,7 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
                 calls[block["id"]] = block
             elif block["type"] == "tool_result":
                 call = calls[block["tool_use_id"]]
-                text, failed = _plain(block.get("content")), bool(block.get("is_error"))
+                text, failed = "\n".join(_texts(block)), bool(block.get("is_error"))
                 exchanges.append(Exchange(call["name"], call["input"], text, failed))
     return Conversation(
         tools=frozenset(tool["name"] for tool in request.get("tools") or ()),
@@ -129,15 +141,9 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
 
 
 def _texts(message: Json) -> list[str]:
-    return [block["text"] for block in as_blocks(message["content"]) if block["type"] == "text"]
-
-
-def _plain(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        block.get("text", "") for block in content or () if block.get("type") == "text"
-    )
+    """Return the texts of a message, or of a tool's result, which may have no content."""
+    blocks = as_blocks(message.get("content") or [])
+    return [block["text"] for block in blocks if block["type"] == "text"]
 
 
 @dataclass

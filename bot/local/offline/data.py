@@ -99,7 +99,7 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
     queries = [e for e in talk.exchanges if e.name == "execute_query"]
     tables = _tables(talk)
     found: list[Finding] = []
-    why = ""
+    text = why = ""
     if queries:
         last = queries[-1]
         failed = _ERROR_ITEM.search(last.text)
@@ -119,16 +119,13 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
         why = f"The offline rules have no query for this question to the tables {names or '(none)'}"
     more = len(found) - MAX_ROWS
     reported = ("execute_query", "submit_result")
-    unread = [e.text for e in talk.exchanges if e.is_error and e.name not in reported]
-    unread += [item.text for item, _ in _list_tables(talk) if _UNREADABLE in item.text]
-    if why:
-        unread, text = [why, *unread], f"{why}."
+    gaps = [why] if why else []
+    gaps += [e.text for e in talk.exchanges if e.is_error and e.name not in reported]
+    gaps += [item.text for item, _ in _list_tables(talk) if _UNREADABLE in item.text]
+    gaps += [f"{more} more items"] if more > 0 else []
     return {
-        "text": f"{text} {OFFLINE}",
+        "text": f"{why}. {OFFLINE}" if why else f"{text} {OFFLINE}",
         "findings": found[:MAX_ROWS],
-        "not_covered": [
-            *(each[:300] for each in unread),
-            *([f"{more} more items"] if more > 0 else []),
-        ],
+        "not_covered": [each[:300] for each in gaps],
         "needs": "",
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import Conversation, calls_left, use
+from bot.local.offline.conversation import Conversation, read_on
 
 MARK = "(offline)"
 """Ends each action that was proposed by fixed rules, not by a reader or a language model."""
@@ -49,17 +49,12 @@ class Mail:
 def as_triage(talk: Conversation) -> Answer:
     """Return the next turn of a subagent that triages one thread: read on, or submit a verdict."""
     first = [(_READ, {"thread": id}) for id in _HANDLE.findall(talk.section("MAY READ"))]
-    if not talk.must_end and (calls := calls_left(talk, first)):
-        return Answer(calls)
-    return Answer([use("submit_result", **_verdict(talk))])
+    return read_on(talk, first, _verdict)
 
 
 def _verdict(talk: Conversation) -> dict[str, Any]:
-    readings = [e for e in talk.exchanges if e.name == _READ]
-    material = [text for text in talk.opening if text.startswith("MATERIAL")]
-    mails = _mails([*material, *(e.text for e in readings if not e.is_error)])
-    gaps = [e.text[:300] for e in readings if e.is_error]
-    if mails:
+    gaps = [e.text[:300] for e in talk.exchanges if e.name == _READ and e.is_error]
+    if mails := _mails(talk.pages(_READ)):
         reader = _READER.search(talk.section("KNOWN"))
         return {**_by_rules(mails, reader[1].lower() if reader else ""), "not_covered": gaps}
     return {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, calls_left, format_count, use
+from bot.local.offline.conversation import OFFLINE, Conversation, format_count, read_on
 
 STATES = ("unanswered", "unsolved", "waiting", "solved")
 """States of threads with an issue; the team has to act on the first two."""
@@ -32,7 +32,6 @@ _TITLE = re.compile(r"\*([^*]{3,300})\*")
 _END = re.compile(r"(?<=[.!?…])\s+")
 _CHANNEL = re.compile(r"(?<![\w/])([CGD][A-Z0-9]{2,})\b(?!/)")
 _THREAD = re.compile(r"(?<![\w/])([CGD][A-Z0-9]{2,}/\d+\.\d+)")
-_READ_TOOLS = ("read_channel_history", "read_thread")
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ def as_reader(talk: Conversation) -> Answer:
         *(("read_channel_history", {"channel": id}) for id in _CHANNEL.findall(sources)),
         *(("read_thread", {"thread": id}) for id in _THREAD.findall(sources)),
     ]
-    if not talk.must_end and (calls := calls_left(talk, first)):
-        return Answer(calls)
-    return Answer([use("submit_result", **_result(talk))])
+    return read_on(talk, first, _result)
 
 
 def read_threads(pages: Iterable[str]) -> list[Thread]:
@@ -102,9 +99,7 @@ def judge(thread: Thread) -> str:
 
 
 def _result(talk: Conversation) -> dict[str, Any]:
-    pages = [e.text for e in talk.exchanges if e.name in _READ_TOOLS and not e.is_error]
-    material = [text for text in talk.opening if text.startswith("MATERIAL")]
-    threads = read_threads([*pages, *material])
+    threads = read_threads(talk.pages("read_channel_history", "read_thread"))
     states = {thread[0].id: judge(thread) for thread in threads}
     issues = talk.section("CONTRACT") == "issues"
     included = STATES if issues else _states_in(talk.section("TASK"))

@@ -1,29 +1,25 @@
-"""Web API methods that write messages and reactions, and the links to them."""
+"""Web API methods that write messages, reactions and files, and the links to messages."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bot.local.slack.json import message_json, number_blocks, permalink
-from bot.local.slack.records import Json, Whisper
+from bot.local.slack.json import file_json, message_json, number_blocks, permalink
+from bot.local.slack.records import Json, Upload, Whisper
 from bot.local.slack.state import (
     Call,
     SlackError,
     message_of,
     new_message,
     own_message,
-    place_message,
     visible,
     writable,
 )
-from bot.local.workspace import Message, Reaction, micros, timestamp
+from bot.local.workspace import Channel, File, Message, Reaction, micros, timestamp
 
 
 def _post(call: Call) -> Json:
     channel = writable(call)
-    message = _with_content(call, place_message(call, channel, new_message(call, channel)))
-    call.keep(channel, message)
-    body = message_json(call.state, channel.id, message, with_metadata=True)
-    return {"channel": channel.id, "ts": message.ts, "message": body}
+    return _keep(call, channel, new_message(call, channel))
 
 
 def _update(call: Call) -> Json:
@@ -31,10 +27,16 @@ def _update(call: Call) -> Json:
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
-    changed = replace(_with_content(call, message), edited=at)
-    call.keep(channel, changed)
-    body = message_json(call.state, channel.id, changed, with_metadata=True)
-    return {"channel": channel.id, "ts": changed.ts, "text": changed.text, "message": body}
+    answer = _keep(call, channel, replace(message, edited=at))
+    return answer | {"text": answer["message"]["text"]}
+
+
+def _keep(call: Call, channel: Channel, message: Message) -> Json:
+    """Store a message with the content of the call; return the answer."""
+    message = _with_content(call, message)
+    call.keep(channel, message)
+    body = message_json(call.state, channel.id, message, with_metadata=True)
+    return {"channel": channel.id, "ts": message.ts, "message": body}
 
 
 def _delete(call: Call) -> Json:
@@ -49,7 +51,7 @@ def _whisper(call: Call) -> Json:
     channel = writable(call)
     if (user := call.require("user")) not in call.state.members[channel.id]:
         raise SlackError("user_not_in_channel")
-    message = _with_content(call, place_message(call, channel, new_message(call, channel)))
+    message = _with_content(call, new_message(call, channel))
     call.state.whispers.append(
         Whisper(channel.id, user, message.ts, message.text, message.thread_ts, message.blocks)
     )
@@ -66,13 +68,18 @@ def _add_reaction(call: Call) -> Json:
     name = call.require("name").strip(":")
     channel = writable(call)
     message = message_of(call, channel, "timestamp")
+    if any(each.name == name and call.identity.user in each.users for each in message.reactions):
+        raise SlackError("already_reacted")
+    call.keep(channel, with_reaction(message, name, call.identity.user))
+    return {}
+
+
+def with_reaction(message: Message, name: str, user: str) -> Message:
+    """Return the message with the reaction of one more person."""
     reactions = {reaction.name: reaction for reaction in message.reactions}
     old = reactions.get(name, Reaction(name, 0))
-    if call.identity.user in old.users:
-        raise SlackError("already_reacted")
-    reactions[name] = Reaction(name, old.count + 1, (*old.users, call.identity.user))
-    call.keep(channel, replace(message, reactions=tuple(reactions.values())))
-    return {}
+    reactions[name] = Reaction(name, old.count + 1, (*old.users, user))
+    return replace(message, reactions=tuple(reactions.values()))
 
 
 def _with_content(call: Call, message: Message) -> Message:
@@ -83,8 +90,35 @@ def _with_content(call: Call, message: Message) -> Message:
         message,
         text=text or markdown,
         blocks=blocks if "blocks" in call.args or markdown else message.blocks,
-        metadata=call.metadata(message.metadata),
+        metadata=call.value("metadata") or message.metadata,
     )
+
+
+# ---- files
+
+UPLOAD_PATH = "/upload/v1/{file}"
+
+
+def _address(call: Call) -> Json:
+    name, length = call.require("filename"), call.require("length")
+    id = f"F0UP{len(call.state.uploads):05d}"
+    call.state.uploads[id] = Upload(id, name, int(length), call.identity.user)
+    return {"upload_url": f"{call.state.base_url}upload/v1/{id}", "file_id": id}
+
+
+def _complete(call: Call) -> Json:
+    """Show files in a message of their own."""
+    channel = writable(call, "channel_id")
+    message = new_message(call, channel)
+    files = []
+    for each in call.objects("files"):
+        upload = call.state.uploads[each["id"]]
+        upload.completed = True
+        title = str(each.get("title") or upload.name)
+        files.append(File(upload.id, upload.name, title, content=upload.content))
+    shown = replace(message, files=tuple(files))
+    call.keep(channel, shown)
+    return {"files": [file_json(call.state, file) for file in files]}
 
 
 METHODS: Mapping[str, Callable[[Call], Json]] = {
@@ -94,4 +128,6 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "chat.delete": _delete,
     "chat.getPermalink": _permalink,
     "reactions.add": _add_reaction,
+    "files.getUploadURLExternal": _address,
+    "files.completeUploadExternal": _complete,
 }

@@ -1,8 +1,15 @@
-"""Web API methods that read channels and their messages."""
+"""Web API methods that read: channels and their messages, people, lists."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bot.local.slack.json import channel_json, message_json
+from bot.local.slack.json import (
+    channel_json,
+    list_item_json,
+    list_json,
+    message_json,
+    team_url,
+    user_json,
+)
 from bot.local.slack.records import Json
 from bot.local.slack.state import Call, SlackError, message_of, visible
 from bot.local.workspace import Channel, micros
@@ -14,7 +21,7 @@ _UNTHREADED_SUBTYPES = ("channel_join", "channel_leave")
 
 
 def _list(call: Call) -> Json:
-    return _channels(call, lambda channel: call.state.may_see(call.identity.user, channel))
+    return _channels(call)
 
 
 def _of_user(call: Call) -> Json:
@@ -22,20 +29,17 @@ def _of_user(call: Call) -> Json:
     user = call.text("user") or call.identity.user
     if user not in call.state.users:
         raise SlackError("user_not_found")
-
-    def is_wanted(channel: Channel) -> bool:
-        state = call.state
-        return user in state.members[channel.id] and state.may_see(call.identity.user, channel)
-
-    return _channels(call, is_wanted)
+    return _channels(call, user)
 
 
-def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
-    kinds, hidden = call.kinds(), call.flag("exclude_archived")
+def _channels(call: Call, member: str = "") -> Json:
+    state, kinds, hidden = call.state, call.kinds(), call.flag("exclude_archived")
     channels = [
         channel.id
-        for channel in call.state.channels.values()
-        if channel.kind in kinds and is_wanted(channel) and not (hidden and channel.is_archived)
+        for channel in state.channels.values()
+        if channel.kind in kinds and state.may_see(call.identity.user, channel)
+        if not (hidden and channel.is_archived)
+        if not member or member in state.members[channel.id]
     ]
     ids, cursor = call.page(channels, "team", default=100, most=1000)
     found = [channel_json(call, call.state.channels[id]) for id in ids]
@@ -43,11 +47,10 @@ def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
 
 
 def _open(call: Call) -> Json:
-    """Return the direct message with `users`; create it if there is none."""
-    users = list(dict.fromkeys(call.require("users").replace(" ", "").split(",")))
-    if not call.state.users.keys() >= set(users):
+    """Return the direct message with the one person in `users`; create it if there is none."""
+    if (user := call.require("users")) not in call.state.users:
         raise SlackError("user_not_found")
-    return {"channel": {"id": call.state.direct(call.identity.user, *users).id}}
+    return {"channel": {"id": call.state.direct(call.identity.user, user).id}}
 
 
 def _info(call: Call) -> Json:
@@ -106,6 +109,53 @@ def _messages(call: Call, channel: Channel, times: Sequence[int], cursor: str) -
     return {"messages": found, "has_more": bool(cursor)} | more
 
 
+# ---- people and lists
+
+
+def _auth_test(call: Call) -> Json:
+    body = {
+        "url": team_url(call.state),
+        "team": call.state.team.name,
+        "user": call.state.users[call.identity.user].name,
+        "team_id": call.state.team.id,
+        "user_id": call.identity.user,
+        "is_enterprise_install": False,
+    }
+    return body | ({"bot_id": call.identity.bot_id} if call.identity.bot_id else {})
+
+
+def _user_info(call: Call) -> Json:
+    user = call.state.users.get(call.require("user"))
+    if user is None:
+        raise SlackError("user_not_found")
+    locale = {"locale": user.locale} if call.flag("include_locale") else {}
+    return {"user": user_json(call, user) | locale}
+
+
+def _user_list(call: Call) -> Json:
+    ids, cursor = call.page(list(call.state.users), "user", default=1000, most=1000)
+    members = [user_json(call, call.state.users[id]) for id in ids]
+    return {"members": members, "response_metadata": {"next_cursor": cursor}}
+
+
+def _group_users(call: Call) -> Json:
+    group = call.state.usergroups.get(call.require("usergroup"))
+    if group is None:
+        raise SlackError("no_such_subteam")
+    return {"users": list(group.users)}
+
+
+def _list_items(call: Call) -> Json:
+    found = call.state.lists.get(call.require("list_id"))
+    if found is None:
+        raise SlackError("list_not_found")
+    rows = {item.id: item for item in found.items if item.archived == call.flag("archived")}
+    ids, cursor = call.page(list(rows), "id", default=100, most=1000)
+    items = [list_item_json(found, rows[id]) for id in ids]
+    body: Json = {"items": items, "response_metadata": {"next_cursor": cursor}}
+    return body | ({"list": list_json(found, call.state)} if call.flag("include_list") else {})
+
+
 METHODS: Mapping[str, Callable[[Call], Json]] = {
     "conversations.list": _list,
     "conversations.info": _info,
@@ -114,4 +164,9 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "users.conversations": _of_user,
     "conversations.history": _history,
     "conversations.replies": _replies,
+    "auth.test": _auth_test,
+    "users.info": _user_info,
+    "users.list": _user_list,
+    "usergroups.users.list": _group_users,
+    "slackLists.items.list": _list_items,
 }

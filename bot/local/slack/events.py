@@ -8,26 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bot.local.slack.json import message_json
-from bot.local.slack.records import View
+from bot.local.slack.records import Json, View
 from bot.local.slack.state import APP_ID, BOT_USER, SlackState
 from bot.local.slack.views import home, new_trigger, view_json
 from bot.local.workspace import Channel, Message, timestamp
 
-Json = dict[str, Any]
-
 MENTION = f"<@{BOT_USER}>"
 
-_CHANNEL_TYPES = {
-    "public_channel": "channel",
-    "private_channel": "group",
-    "mpim": "mpim",
-    "im": "im",
-}
+_CHANNEL_TYPES = {"public_channel": "channel", "private_channel": "group"}
 _USER = re.compile(r"<@([A-Z0-9]+)>")
 
 
 def channel_type(channel: Channel) -> str:
-    return _CHANNEL_TYPES[channel.kind]
+    return _CHANNEL_TYPES.get(channel.kind, channel.kind)
 
 
 def now_ts(state: SlackState) -> str:
@@ -78,23 +71,7 @@ def nest_message(state: SlackState, channel: Channel, message: Message) -> Json:
         return body
     if not message.blocks and message.text:
         body["blocks"] = [build_typed_block(message.text)]
-    if message.files:
-        body["subtype"] = "file_share"
-    user = state.users.get(message.user)
-    if user and user.team_id:
-        body |= {"team": user.team_id, "user_team": user.team_id}
     return body
-
-
-def when(state: SlackState, channel: Channel) -> Json:
-    """Return the place and time fields of an event."""
-    at = now_ts(state)
-    return {
-        "channel": channel.id,
-        "ts": at,
-        "event_ts": at,
-        "channel_type": channel_type(channel),
-    }
 
 
 # ---- interactions
@@ -104,12 +81,7 @@ _FEEDBACK = ("positive_button", "negative_button")
 
 def click(state: SlackState, user: str, channel: str, message: Message, action: Json) -> Json:
     """Return the payload of a click on a message's button."""
-    container: Json = {
-        "type": "message",
-        "message_ts": message.ts,
-        "channel_id": channel,
-        "is_ephemeral": False,
-    }
+    container: Json = {"type": "message", "message_ts": message.ts, "channel_id": channel}
     if message.is_reply:
         container["thread_ts"] = message.thread_ts
     return block_actions(state, user, action) | {
@@ -124,7 +96,7 @@ def click_home(state: SlackState, user: str, action_id: str, value: str | None) 
     view = home(state, user)
     if view is None:
         raise KeyError(f"{user} has no App Home.")
-    action = action_of(view.body.get("blocks", ()), action_id, value)
+    action = action_of(view.body["blocks"], action_id, value)
     return block_actions(state, user, action) | {
         "container": {"type": "view", "view_id": view.id},
         "view": view_json(state, view),
@@ -153,10 +125,8 @@ def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str])
             sent = {"type": element["type"], **_field_state(element, typed.get(block["block_id"]))}
             values[block["block_id"]] = {element["action_id"]: sent}
     view_body = view_json(state, view) | {"state": {"values": values}}
-    names = ("user", "api_app_id", "trigger_id", "team", "enterprise")
-    payload = block_actions(state, user, {})
     submission = {"type": "view_submission", "view": view_body, "response_urls": []}
-    return {name: payload[name] for name in (*names, "is_enterprise_install")} | submission
+    return interaction(state, user) | submission
 
 
 def _field_state(element: Mapping[str, Any], typed: str | None) -> Json:
@@ -172,24 +142,24 @@ def _field_state(element: Mapping[str, Any], typed: str | None) -> Json:
 def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | None) -> Json:
     """Return the action of a click on an element. Raises KeyError if there is no such element.
 
-    If several elements have this action_id, the one with the value is clicked; if none has it, the
-    first one sends it, as a forger would.
+    Of several elements or choices with this action_id the one with the value is clicked; if none
+    has it, the first one sends it, as a forger would.
     """
-    found = [(b, e) for b, e in _elements(blocks) if e.get("action_id") == action_id]
+    found = [
+        (block_id, element, choice)
+        for block_id, element in _elements(blocks)
+        if element.get("action_id") == action_id
+        for choice in _choices(element)
+    ]
     if not found:
         raise KeyError(f"There is nothing to press with the action_id {action_id!r}.")
-    matching = (pair for pair in found if value in [c.get("value") for c in _choices(pair[1])])
-    block_id, element = next(matching, found[0])
+    matching = (each for each in found if each[2].get("value") == value)
+    block_id, element, chosen = next(matching, found[0])
     sent: Json = {"type": element["type"], "action_id": action_id, "block_id": block_id}
-    choices = _choices(element)
-    values = [choice.get("value") for choice in choices]
-    if value is not None and value not in values and choices != [element]:
-        raise KeyError(f"{action_id} has no button with the value {value!r}.")
-    chosen = choices[values.index(value) if value in values else 0]
     if "options" in element:
         return sent | {"selected_option": dict(chosen)}
-    sent_value = value if value is not None else chosen.get("value")
-    sent |= {"value": sent_value} if sent_value is not None else {}
+    value = chosen.get("value") if value is None else value
+    sent |= {} if value is None else {"value": value}
     return sent | ({"text": chosen["text"]} if "text" in chosen else {})
 
 
@@ -202,25 +172,26 @@ def _choices(element: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _elements(blocks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for number, block in enumerate(blocks):
-        block_id = str(block.get("block_id") or f"b{number}")
-        alone = (block.get("accessory"), block.get("element"))
-        for element in (*(block.get("elements") or ()), *alone):
-            if isinstance(element, Mapping):
-                yield block_id, element
+    for block in blocks:
+        for element in (*block.get("elements", ()), block.get("accessory"), block.get("element")):
+            if element:
+                yield block["block_id"], element
 
 
 def block_actions(state: SlackState, user: str, action: Json) -> Json:
-    team = state.team
+    actions = [action | {"action_ts": now_ts(state)}]
+    return interaction(state, user) | {"type": "block_actions", "actions": actions}
+
+
+def interaction(state: SlackState, user: str) -> Json:
+    """Return the fields that the payloads of all interactions have."""
     return {
-        "type": "block_actions",
-        "user": {"id": user, "team_id": state.users[user].team_id or team.id},
+        "user": {"id": user, "team_id": state.users[user].team_id or state.team.id},
         "api_app_id": APP_ID,
         "trigger_id": new_trigger(state, user),
-        "team": {"id": team.id, "domain": team.domain},
+        "team": {"id": state.team.id, "domain": state.team.domain},
         "enterprise": None,
         "is_enterprise_install": False,
-        "actions": [action | {"action_ts": now_ts(state)}],
     }
 
 

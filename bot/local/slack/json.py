@@ -42,12 +42,7 @@ def permalink(state: SlackState, channel: str, message: Message) -> str:
 
 
 def user_json(call: Call, user: User) -> Json:
-    profile = {
-        "title": user.title,
-        "real_name": user.real_name,
-        "display_name": user.display_name,
-        "team": user.team_id or call.state.team.id,
-    }
+    profile = {name: getattr(user, name) for name in ("title", "real_name", "display_name")}
     body = {
         "id": user.id,
         "team_id": user.team_id or call.state.team.id,
@@ -82,10 +77,7 @@ def channel_json(call: Call, channel: Channel) -> Json:
         "is_archived": channel.is_archived,
         "is_ext_shared": channel.is_ext_shared,
         "is_member": call.identity.user in members,
-        "topic": {
-            "value": channel.topic,
-            "creator": channel.creator if channel.topic else "",
-        },
+        "topic": {"value": channel.topic, "creator": channel.creator if channel.topic else ""},
     }
 
 
@@ -94,9 +86,9 @@ def message_json(
 ) -> Json:
     """Return a message; the root of a thread carries Slack's counts over all its replies."""
     body: Json = {"type": "message", "ts": message.ts, "text": message.text, "team": state.team.id}
-    for name in ("user", "subtype", "bot_id", "username"):
+    for name in ("user", "subtype", "bot_id", "username", "attachments", "blocks"):
         if value := getattr(message, name):
-            body[name] = value
+            body[name] = value if isinstance(value, str) else list(value)
     if message.edited:
         body["edited"] = {"user": message.user, "ts": message.edited}
     if message.reactions:
@@ -105,32 +97,20 @@ def message_json(
         ]
     if message.files:
         body["files"] = [file_json(state, file) for file in message.files]
-    more = {
-        "attachments": list(message.attachments),
-        "blocks": list(message.blocks),
-    }
-    body |= {name: value for name, value in more.items() if value}
     if message.metadata and with_metadata:
         body["metadata"] = message.metadata
     return body | _thread_json(state, channel, message)
 
 
 def _thread_json(state: SlackState, channel: str, message: Message) -> Json:
-    timeline = state.timelines[channel]
     if message.is_reply:
-        root = timeline[micros(message.thread_ts)]
-        body: Json = {"thread_ts": message.thread_ts}
-        if message.subtype == "thread_broadcast":
-            body["root"] = message_json(state, channel, root)
-        return body
+        return {"thread_ts": message.thread_ts}
+    timeline = state.timelines[channel]
     replies = timeline.replies(micros(message.ts))
     if not replies:
         return {}
-    body = {
-        "thread_ts": message.ts,
-        "reply_count": len(replies),
-        "latest_reply": timeline[replies[-1]].ts,
-    }
+    last = timeline[replies[-1]].ts
+    body = {"thread_ts": message.ts, "reply_count": len(replies), "latest_reply": last}
     return body | ({"hidden": True} if message.subtype == "tombstone" else {})
 
 
@@ -160,19 +140,12 @@ def list_json(each: SlackList, state: SlackState) -> Json:
     return {
         "id": each.id,
         "permalink": f"{team_url(state)}lists/{state.team.id}/{each.id}",
-        "list_metadata": {
-            "schema": [_column_json(column) for column in each.columns],
-        },
+        "list_metadata": {"schema": [_column_json(column) for column in each.columns]},
     }
 
 
 def _column_json(column: ListColumn) -> Json:
-    body: Json = {
-        "id": column.id,
-        "name": column.name,
-        "key": column.key,
-        "type": column.type,
-    }
+    body: Json = {name: getattr(column, name) for name in ("id", "name", "key", "type")}
     if column.options:
         choices = [{"value": value, "label": label} for value, label in column.options.items()]
         body["options"] = {"choices": choices}
@@ -180,16 +153,13 @@ def _column_json(column: ListColumn) -> Json:
 
 
 def list_item_json(each: SlackList, item: ListItem) -> Json:
-    return {
-        "id": item.id,
-        "fields": [
-            _cell_json(column, item.values[column.key])
-            for column in each.columns
-            if column.key in item.values
-        ],
-    }
-
-
-def _cell_json(column: ListColumn, value: Any) -> Json:
-    name = "text" if column.type == "text" else "value"
-    return {"key": column.key, "column_id": column.id, name: value}
+    cells = [
+        {
+            "key": column.key,
+            "column_id": column.id,
+            "text" if column.type == "text" else "value": item.values[column.key],
+        }
+        for column in each.columns
+        if column.key in item.values
+    ]
+    return {"id": item.id, "fields": cells}

@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from bot.local.slack import events
+from bot.local.slack.records import Json
 from bot.local.slack.socket import Deliveries
 from bot.local.slack.state import BOT_USER, SlackState
 from bot.local.slack.streams import halt
 from bot.local.slack.views import home, view_json
 from bot.local.workspace import Channel, Message, micros, timestamp
-
-Json = dict[str, Any]
 
 
 class People:
@@ -41,31 +40,15 @@ class People:
     def stop(self, user: str, channel: str, thread_ts: str) -> None:
         """Press Slack's Stop button: it ends the streams and leaves the session's state alone."""
         ended = halt(self.state, channel, thread_ts)
-        self.tell(
-            None,
-            {
-                "type": "agent_session_stopped",
-                "channel": channel,
-                "thread_ts": thread_ts,
-                "user": user,
-                "streaming_message_ts": ended,
-                "event_ts": events.now_ts(self.state),
-            },
-        )
+        place = {"channel": channel, "thread_ts": thread_ts}
+        self.notify("agent_session_stopped", user, **place, streaming_message_ts=ended)
 
     def open_home(self, user: str, tab: str = "home") -> None:
         """Open the app's page; `tab` is "home" or "messages" (the agent pane)."""
         with self.state.lock:
-            event: Json = {
-                "type": "app_home_opened",
-                "user": user,
-                "channel": self.dm(user),
-                "tab": tab,
-                "event_ts": events.now_ts(self.state),
-            }
-            if tab == "home" and (view := home(self.state, user)):
-                event["view"] = view_json(self.state, view)
-        self.tell(None, event)
+            view = home(self.state, user) if tab == "home" else None
+            shown: Json = {"view": view_json(self.state, view)} if view else {}
+        self.notify("app_home_opened", user, channel=self.dm(user), tab=tab, **shown)
 
     def click(
         self, user: str, channel: str, ts: str, action_id: str, value: str | None = None
@@ -106,6 +89,11 @@ class People:
         if channel is None or events.is_told(self.state, channel):
             for event in queued:
                 self.deliveries.event(event)
+
+    def notify(self, type: str, user: str, *, within: str | None = None, **fields: Any) -> None:
+        """Deliver an event of what a person did, if the app receives those of the channel."""
+        at = {"event_ts": events.now_ts(self.state)}
+        self.tell(within, {"type": type, "user": user, **fields, **at})
 
     def put(self, kind: str, type: str, payload: Json) -> None:
         self.deliveries.put(kind, payload["trigger_id"], type, payload)

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 Json = dict[str, Any]
-
-StreamEnd = Literal["", "stopped", "expired", "stopped_by_user"]
 
 
 @dataclass(slots=True)
@@ -31,7 +29,8 @@ class Stream:
     title: str = ""
     """Title of the plan."""
     rows: dict[str, Row] = field(default_factory=dict)
-    ended: StreamEnd = ""
+    ended: str = ""
+    """ "stopped", "stopped_by_user" or "expired"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from bot.local.slack import chat as slack_chat
-from bot.local.slack import conversations as slack_conversations
-from bot.local.slack import directory as slack_directory
-from bot.local.slack import files as slack_files
-from bot.local.slack import streams as slack_streams
-from bot.local.slack import views as slack_views
+from bot.local.slack import chat, conversations, streams, views
 from bot.local.slack.people import People
 from bot.local.slack.socket import LINK_PATH, Deliveries, Sockets
 from bot.local.slack.state import (
@@ -35,14 +30,7 @@ APP_TOKEN = "xapp-local"
 """The default app-level token, which only opens sockets."""
 OPEN = "apps.connections.open"
 
-METHODS = {
-    **slack_chat.METHODS,
-    **slack_conversations.METHODS,
-    **slack_directory.METHODS,
-    **slack_files.METHODS,
-    **slack_streams.METHODS,
-    **slack_views.METHODS,
-}
+METHODS = {**chat.METHODS, **conversations.METHODS, **streams.METHODS, **views.METHODS}
 
 
 class LocalSlack:
@@ -63,7 +51,7 @@ class LocalSlack:
         self.app = Starlette(
             routes=[
                 Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
-                Route(slack_files.UPLOAD_PATH, self._upload, methods=["POST"]),
+                Route(chat.UPLOAD_PATH, self._upload, methods=["POST"]),
                 WebSocketRoute(LINK_PATH, self._link),
             ]
         )
@@ -73,10 +61,9 @@ class LocalSlack:
         try:
             if method not in self.methods and method != OPEN:
                 raise SlackError("unknown_method", req_method=method)
-            args = await arguments(request)
             if method == OPEN:
-                return self._open(request, args)
-            identity = self.identity(request, args)
+                return self._open(request)
+            identity, args = self.identity(request), await arguments(request)
             with self.state.lock:
                 self.state.base_url = str(request.base_url)
                 body = {"ok": True, **self.carry_out(Call(self.state, identity, method, args))}
@@ -87,19 +74,20 @@ class LocalSlack:
     def carry_out(self, call: Call) -> dict[str, Any]:
         return self.methods[call.method](call)
 
-    def _open(self, request: Request, args: dict[str, Any]) -> Response:
+    def _open(self, request: Request) -> Response:
         """Answer apps.connections.open."""
-        token = token_of(request, args)
         self.state.base_url = str(request.base_url)
-        url = self.sockets.open(token, self.state.base_url.rstrip("/").replace("http", "ws", 1))
+        url = self.sockets.open(
+            token_of(request), self.state.base_url.rstrip("/").replace("http", "ws", 1)
+        )
         return json_response({"ok": True, "url": url})
 
     async def _link(self, websocket: WebSocket) -> None:
         await self.sockets.serve(websocket)
 
-    def identity(self, request: Request, args: dict[str, Any]) -> Identity:
-        """Return the identity behind the token in the header or in the arguments."""
-        token = token_of(request, args)
+    def identity(self, request: Request) -> Identity:
+        """Return the identity behind the token."""
+        token = token_of(request)
         if token in self.tokens:
             return self.tokens[token]
         user = self.state.users.get(token.removeprefix("xoxp-"))
@@ -110,16 +98,15 @@ class LocalSlack:
         return Identity(user.id)
 
     async def _upload(self, request: Request) -> Response:
-        """Receive the bytes of a file at the upload address."""
+        """Receive the bytes of a file, which is identified by the address alone."""
         content = await request.body()
-        with self.state.lock:
-            return slack_files.take(self.state, request.path_params["file"], content)
+        self.state.uploads[request.path_params["file"]].content = content
+        return Response(f"OK - {len(content)}", 200, media_type="text/plain")
 
 
-def token_of(request: Request, args: dict[str, Any]) -> str:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    sent = str(args.pop("token", ""))
-    return (token.strip() if scheme.lower() == "bearer" else "") or sent
+def token_of(request: Request) -> str:
+    """Return the token in the header; Slack also takes one among the arguments."""
+    return request.headers.get("authorization", "").removeprefix("Bearer ")
 
 
 async def arguments(request: Request) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from bot.local.slack.records import Json
 from bot.local.slack.state import APP_ID, BOT_USER, SlackError, SlackState
-
-Json = dict[str, Any]
 
 LINK_PATH = "/link/"
 
@@ -108,7 +107,8 @@ class Sockets:
 
     def admit(self, socket: Socket) -> None:
         self.sockets.append(socket)
-        self.post(socket, _hello(len(self.sockets)))
+        about = {"num_connections": len(self.sockets), "connection_info": {"app_id": APP_ID}}
+        self.post(socket, json.dumps({"type": "hello", **about}))
 
     def post(self, socket: Socket, text: str) -> None:
         """Send a text after the earlier ones."""
@@ -141,7 +141,7 @@ class Deliveries:
         `kind` is "events_api", "interactive" or "slash_commands"; `type` is that of the event
         ("app_mention", "message"), "block_actions" or "slash_commands".
         """
-        envelope = wrap_envelope(kind, str(uuid.uuid4()), json.dumps(payload))
+        envelope = wrap_envelope(kind, str(uuid.uuid4()), payload)
         self._sockets.do(partial(self._sockets.send, envelope))
 
     def callback(self, event: Json, event_id: str) -> Json:
@@ -157,30 +157,16 @@ class Deliveries:
             "event_id": event_id,
             "event_time": int(self._state.now()),
             "authorizations": [
-                {
-                    "enterprise_id": None,
-                    "team_id": team,
-                    "user_id": BOT_USER,
-                    "is_bot": True,
-                    "is_enterprise_install": False,
-                }
+                {"enterprise_id": None, "team_id": team, "user_id": BOT_USER, "is_bot": True}
+                | {"is_enterprise_install": False}
             ],
         }
 
 
-def _hello(count: int) -> str:
-    about = {"num_connections": count, "connection_info": {"app_id": APP_ID}}
-    return json.dumps({"type": "hello", **about})
-
-
-def wrap_envelope(kind: str, id: str, body: str, attempt: int = 0) -> str:
-    """Return the envelope as JSON around a payload that is JSON already."""
-    head: Json = {
-        "envelope_id": id,
-        "type": kind,
-        "accepts_response_payload": kind != "events_api",
-    }
-    if kind == "events_api":
-        # the only reason that Slack sends in Socket Mode
-        head |= {"retry_attempt": attempt, "retry_reason": "timeout" if attempt else ""}
-    return f'{json.dumps(head)[:-1]}, "payload": {body}}}'
+def wrap_envelope(kind: str, id: str, payload: Mapping[str, Any], attempt: int = 0) -> str:
+    """Return the envelope of a payload as JSON."""
+    is_event = kind == "events_api"
+    body: Json = {"envelope_id": id, "type": kind, "accepts_response_payload": not is_event}
+    if is_event:  # "timeout" is the only reason that Slack sends in Socket Mode
+        body |= {"retry_attempt": attempt, "retry_reason": "timeout" if attempt else ""}
+    return json.dumps(body | {"payload": payload})

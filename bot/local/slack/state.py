@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bot.local.slack.records import Stream, Upload, View, Whisper
@@ -91,22 +91,14 @@ class SlackState:
     def may_see(self, user: str, channel: Channel) -> bool:
         return channel.kind == "public_channel" or user in self.members[channel.id]
 
-    def direct(self, *users: str) -> Channel:
-        """Return the direct message of these people, or their group's; create it if needed."""
-        members = set(users)
+    def direct(self, one: str, other: str) -> Channel:
+        """Return the direct message of two people; create it if there is none."""
         for channel in self.channels.values():
-            if channel.kind in ("im", "mpim") and self.members[channel.id].keys() == members:
+            if channel.is_im and self.members[channel.id].keys() == {one, other}:
                 return channel
-        number, is_group = len(self.channels), len(members) > 2
-        channel = Channel(
-            f"{'G0MPIM' if is_group else 'D0IM'}{number}",
-            f"mpdm-{number}" if is_group else "",
-            is_private=True,
-            is_im=not is_group,
-            is_mpim=is_group,
-        )
+        channel = Channel(f"D0IM{len(self.channels)}", "", is_private=True, is_im=True)
         self.channels[channel.id], self.timelines[channel.id] = channel, Timeline(())
-        self.members[channel.id] = dict.fromkeys(users)
+        self.members[channel.id] = dict.fromkeys((one, other))
         return channel
 
 
@@ -138,15 +130,14 @@ class Call:
         """Return a timestamp argument in microseconds."""
         return micros(self.text(name)) if self.text(name) else default
 
-    def objects(self, name: str) -> tuple[dict[str, Any], ...]:
-        """Return a list of JSON objects, sent as such or as a string."""
-        value = self.args.get(name) or []
-        return tuple(json.loads(value) if isinstance(value, str) else value)
+    def value(self, name: str) -> Any:
+        """Return an argument that is JSON, sent as such or as a string."""
+        value = self.args.get(name)
+        return json.loads(value) if value and isinstance(value, str) else value
 
-    def metadata(self, default: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-        """Return the `metadata` of a message: an event type and its payload."""
-        value = self.args.get("metadata") or default
-        return dict(json.loads(value)) if isinstance(value, str) else value
+    def objects(self, name: str) -> tuple[dict[str, Any], ...]:
+        """Return a list of JSON objects."""
+        return tuple(self.value(name) or ())
 
     def kinds(self) -> set[str]:
         """Return the kinds of conversation in `types`."""
@@ -215,9 +206,10 @@ def own_message(call: Call, channel: Channel, error: str) -> Message:
 
 
 def new_message(call: Call, channel: Channel) -> Message:
-    """Return a new empty message of the caller at this moment."""
-    at = call.state.new_ts(channel.id)
-    return Message(timestamp(at), user=call.identity.user, bot_id=call.identity.bot_id)
+    """Return a new empty message of the caller, in the thread that `thread_ts` names, if any."""
+    thread_ts = root_of(call, channel).ts if call.text("thread_ts") else ""
+    ts, caller = timestamp(call.state.new_ts(channel.id)), call.identity
+    return Message(ts, user=caller.user, bot_id=caller.bot_id, thread_ts=thread_ts)
 
 
 def root_of(call: Call, channel: Channel) -> Message:
@@ -225,10 +217,3 @@ def root_of(call: Call, channel: Channel) -> Message:
     message = message_of(call, channel, "thread_ts", "thread_not_found")
     timeline = call.state.timelines[channel.id]
     return timeline[micros(message.thread_ts)] if message.is_reply else message
-
-
-def place_message(call: Call, channel: Channel, message: Message) -> Message:
-    """Return the new message in the thread that `thread_ts` names, if it names one."""
-    if not call.text("thread_ts"):
-        return message
-    return replace(message, thread_ts=root_of(call, channel).ts)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bot.local.slack.json import message_json, number_blocks, rich_text
-from bot.local.slack.records import Json, Row, Stream, StreamEnd
+from bot.local.slack.records import Json, Row, Stream
 from bot.local.slack.state import (
     Call,
     SlackError,
     SlackState,
+    message_of,
     new_message,
     own_message,
-    place_message,
     root_of,
     writable,
 )
@@ -39,30 +39,22 @@ _AS_MRKDWN = (
 def _start(call: Call) -> Json:
     channel = writable(call)
     call.require("thread_ts")
-    message = place_message(call, channel, new_message(call, channel))
+    message = new_message(call, channel)
     stream = Stream(channel.id, message.ts, call.state.now())
-    _write(call, stream)
     call.state.streams[channel.id, message.ts] = stream
-    call.keep(channel, _render(message, stream))
-    return {"channel": channel.id, "ts": message.ts}
+    return _write(call, channel, message, stream)
 
 
 def _append(call: Call) -> Json:
-    channel, message, stream = _open_stream(call)
-    _write(call, stream)
-    call.keep(channel, _render(message, stream))
-    return {"channel": channel.id, "ts": message.ts}
+    return _write(call, *_open_stream(call))
 
 
 def _stop(call: Call) -> Json:
     channel, message, stream = _open_stream(call)
-    _write(call, stream)
     stream.ended = "stopped"
-    _settle_plan(stream)
-    final = _render(replace(message, metadata=call.metadata()), stream)
-    call.keep(channel, final)
-    body = message_json(call.state, channel.id, final)
-    return {"channel": channel.id, "ts": final.ts, "message": body}
+    answer = _write(call, channel, replace(message, metadata=call.value("metadata")), stream)
+    body = message_json(call.state, channel.id, message_of(call, channel, "ts"))
+    return answer | {"message": body}
 
 
 def halt(state: SlackState, channel: str, thread_ts: str) -> list[str]:
@@ -70,10 +62,9 @@ def halt(state: SlackState, channel: str, thread_ts: str) -> list[str]:
     with state.lock:
         ended = []
         for stream in list(state.streams.values()):
-            message = state.timelines[channel].get(micros(stream.ts))
-            if stream.channel != channel or not message or message.thread_ts != thread_ts:
-                continue
-            if is_open(state, channel, stream.ts):
+            message = state.timelines[stream.channel].get(micros(stream.ts))
+            place = message and (stream.channel, message.thread_ts)
+            if message and place == (channel, thread_ts) and not stream.ended:
                 end(state, stream, message, "stopped_by_user")
                 ended.append(stream.ts)
         return ended
@@ -85,17 +76,10 @@ def is_open(state: SlackState, channel: str, ts: str) -> bool:
     return stream is not None and not stream.ended
 
 
-def end(state: SlackState, stream: Stream, message: Message, why: StreamEnd) -> None:
+def end(state: SlackState, stream: Stream, message: Message, why: str) -> None:
     """End a stream that its writer did not stop."""
     stream.ended = why
-    _settle_plan(stream)
     state.timelines[stream.channel].replace(_render(message, stream))
-
-
-def _settle_plan(stream: Stream) -> None:
-    """Change the title of a plan that ends while a task is running."""
-    if any(row.status == "in_progress" for row in stream.rows.values()):
-        stream.title = "Something went wrong"
 
 
 def _open_stream(call: Call) -> tuple[Channel, Message, Stream]:
@@ -109,8 +93,8 @@ def _open_stream(call: Call) -> tuple[Channel, Message, Stream]:
     return channel, message, call.state.streams[channel.id, message.ts]
 
 
-def _write(call: Call, stream: Stream) -> None:
-    """Add the chunks of the call."""
+def _write(call: Call, channel: Channel, message: Message, stream: Stream) -> Json:
+    """Add the chunks of the call to a message."""
     for chunk in call.objects("chunks"):
         match chunk["type"]:
             case "markdown_text":
@@ -119,10 +103,14 @@ def _write(call: Call, stream: Stream) -> None:
                 stream.title = chunk["title"]
             case _:
                 stream.rows[chunk["id"]] = Row(chunk["id"], chunk["title"], chunk["status"])
+    call.keep(channel, _render(message, stream))
+    return {"channel": channel.id, "ts": message.ts}
 
 
 def _render(message: Message, stream: Stream) -> Message:
-    """Return the message with its current content."""
+    """Return the message with its current content; the title of an unfinished plan tells it."""
+    if stream.ended and any(row.status == "in_progress" for row in stream.rows.values()):
+        stream.title = "Something went wrong"
     prose = [rich_text(stream.text)] if stream.text else []
     return replace(
         message,

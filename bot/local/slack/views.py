@@ -3,9 +3,7 @@
 docs.slack.dev/reference/methods/views.publish; docs.slack.dev/reference/views.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from bot.local.slack.json import number_blocks
 from bot.local.slack.records import Json, View
@@ -28,14 +26,18 @@ def _open(call: Call) -> Json:
 
 def home(state: SlackState, user: str) -> View | None:
     """Return the App Home that a person sees."""
-    views = (view for view in state.views.values() if view.body["type"] == "home")
-    return next((view for view in views if view.user == user), None)
+    return next(_shown(state, user, "home"), None)
 
 
 def modal(state: SlackState, user: str) -> View | None:
     """Return the modal that a person opened last."""
-    views = [view for view in state.views.values() if view.body["type"] == "modal"]
-    return next((view for view in reversed(views) if view.user == user), None)
+    return next(_shown(state, user, "modal"), None)
+
+
+def _shown(state: SlackState, user: str, kind: str) -> Iterator[View]:
+    """Yield the views of a kind that a person sees, the last one first."""
+    views = reversed(state.views.values())
+    return (view for view in views if view.user == user and view.body["type"] == kind)
 
 
 def new_trigger(state: SlackState, user: str) -> str:
@@ -65,8 +67,7 @@ def _keep(call: Call, id: str, user: str, body: Json) -> Json:
 
 def _view(call: Call) -> Json:
     """Return the view that the call sends."""
-    value: Any = call.args.get("view")
-    view = json.loads(value) if isinstance(value, str) else value
+    view = call.value("view")
     return {**view, "blocks": list(number_blocks(view["blocks"]))}
 
 
