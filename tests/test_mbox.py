@@ -4,17 +4,18 @@ import io
 from datetime import timedelta
 from pathlib import Path
 
+import httpx2
 import pytest
 from google_contract import departures
 from hypothesis import given
 from hypothesis import strategies as st
 from mail_kit import START, mail, mbox
 
-from bot.local.google.gmail_mailbox import thread_json
 from bot.local.google.gmail_mime import parts_of, snippet
 from bot.local.google.gmail_search import parse_query
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Entry, MboxError, load_mbox, mailbox_of, read_mbox
+from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.sample_workspace import load_sample_mailbox
 
 FROM = b"From - Mon Mar 02 09:00:00 +0000 2026\n"
@@ -99,8 +100,11 @@ def test_any_bytes_are_read_without_errors_or_lost_lines(noise: bytes, pieces: l
         snippet(parts_of(message.raw))
 
 
-def test_every_sample_thread_matches_googles_discovery_document() -> None:
-    state = GmailState(load_sample_mailbox())
-    for id in state.threads:
-        body = thread_json(state, id, "full")
-        assert departures("gmail.v1", "gmail.users.threads.get", body) == []
+async def test_every_sample_thread_matches_googles_discovery_document() -> None:
+    app = httpx2.ASGITransport(LocalGoogle(load_sample_mailbox()).app)
+    auth = {"Authorization": f"Bearer {TOKEN}"}
+    async with httpx2.AsyncClient(transport=app, base_url="http://google", headers=auth) as client:
+        found = await client.get("/gmail/v1/users/me/threads", params={"maxResults": 500})
+        for each in found.json()["threads"]:
+            body = (await client.get(f"/gmail/v1/users/me/threads/{each['id']}")).json()
+            assert departures("gmail.v1", "gmail.users.threads.get", body) == []
