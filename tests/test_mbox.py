@@ -105,6 +105,8 @@ async def test_every_sample_thread_matches_googles_discovery_document() -> None:
     auth = {"Authorization": f"Bearer {TOKEN}"}
     async with httpx2.AsyncClient(transport=app, base_url="http://google", headers=auth) as client:
         found = await client.get("/gmail/v1/users/me/threads", params={"maxResults": 500})
-        for each in found.json()["threads"]:
+        threads = found.json()["threads"]
+        assert len(threads) > 20
+        for each in threads:
             body = (await client.get(f"/gmail/v1/users/me/threads/{each['id']}")).json()
             assert departures("gmail.v1", "gmail.users.threads.get", body) == []
