@@ -86,6 +86,12 @@ def test_each_command_ends_its_help_with_examples_that_can_be_parsed() -> None:
             command.make_context(wanted.name, words)  # raises for an option that is not there
 
 
+def test_version_option_prints_the_package_version(shell: Shell) -> None:
+    wanted = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert wanted
+    assert shell("--version").out.strip() == wanted[1]
+
+
 # ---- backup and restore
 
 

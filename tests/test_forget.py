@@ -41,7 +41,7 @@ from test_store import result as ended
 from bot.mailbox.accounts import Credentials
 from bot.mailbox.oauth import OauthStates
 from bot.memory import NoteStore, ResourceStore
-from bot.privacy import Forget, Forgotten, forget_pending, tidy
+from bot.privacy import Forget, Forgotten, forget_pending, note_changes, tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage import tables
@@ -272,6 +272,18 @@ async def test_edited_message_is_forgotten_only_in_runs_that_read_the_old_text(
         assert await tables_with(store.database, [CARD_TEXT]) == []
         assert audit(await store.trajectory("r1")).contexts == 0
         assert audit(await store.trajectory("r2")).contexts == 1
+
+
+async def test_edit_found_in_a_later_listing_is_forgotten_like_a_reported_one(
+    in_file: StorePlace,
+) -> None:
+    channel, _, ts = CARD.partition("/")
+    async with store_with_runs(in_file, run_with_findings()) as store:
+        edited = {"user": "U0ANA", "ts": f"{datetime.now(UTC).timestamp():.6f}"}
+        listed = [{"ts": ts, "text": "my card works", "edited": edited}]
+        await note_changes(store.database, channel, listed)
+        assert await forget_pending(store.database, timedelta()) == 0
+        assert await tables_with(store.database, [CARD_TEXT]) == []
 
 
 # ---- notes, files and preferences

@@ -108,6 +108,7 @@ def answer_parts(text: str, *more: str) -> Sequence[MessagePart]:
 
 START, APPEND, STOP = "chat.startStream", "chat.appendStream", "chat.stopStream"
 POST, UPDATE, DELETE = "chat.postMessage", "chat.update", "chat.delete"
+SESSION = "agents.sessions.setStatus"
 NO_STREAM = [Fault(START, "error:not_allowed")]
 ANSWER = "Two invoices are open.\n\nBoth wait for Ana."
 
@@ -236,6 +237,19 @@ async def test_stop_button_is_removed_when_the_answer_cannot_be_written() -> Non
             await reply.finish(answer_parts(ANSWER))
         await reply.aclose()
         assert session(t) == "active"
+
+
+@pytest.mark.parametrize("code", ["unknown_method", "not_allowed"])
+async def test_app_without_sessions_answers_and_asks_for_a_stop_button_once(code: str) -> None:
+    async with reply_thread() as t:
+        t.slack.faults += [Fault(SESSION, f"error:{code}")] * 9
+        reply = t.reply()
+        await reply.open(look_first=False)
+        for _ in range(2):
+            await reply.set_working(True)
+        await reply.finish(answer_parts(ANSWER))
+        assert texts(t) == [ANSWER + "\n1 subagent"]
+        assert t.slack.calls[SESSION] == 1
 
 
 async def test_progress_errors_do_not_prevent_the_answer(

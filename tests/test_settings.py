@@ -49,6 +49,10 @@ def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
         ("report: {language: no}", "'report.language' is False, but it must be text in quotes"),
         ("limits: {remind_at: 0.9}", "'limits': remind_at must be smaller than handoff_at"),
         (
+            "data: {databases: {shop: {path: a.db, password_file: p}}}",
+            "'data.databases.shop': password_file is of a postgres database alone",
+        ),
+        (
             "data: {query_s: 61, databases: {shop: {path: a.db}}}",
             "'data': query_s must be at most limits.tool_timeout_s",
         ),
@@ -63,6 +67,7 @@ def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
             "line 3, column 1: this is not valid YAML (the key 'limits' occurs twice)",
         ),
         ("limits:\n  seconds: [1", "line 2, column 14: this is not valid YAML (expected ',' or"),
+        ("a: 2025-13-45", "cannot be read: month must be in 1..12"),
         ("a: \0", "is not valid YAML: unacceptable character #x0000"),
     ],
 )
@@ -76,7 +81,12 @@ def test_invalid_settings_file_is_explained_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    "text", [f"slack: {{bot_token: {SECRET}}}", f"models: {{api_key: {SECRET}}}"]
+    "text",
+    [
+        f"secrets: {{slack_bot_token: {SECRET}}}",
+        f"slack: {{bot_token: {SECRET}}}",
+        f"models: {{api_key: {SECRET}}}",
+    ],
 )
 def test_a_secret_in_a_file_is_refused_and_not_repeated(tmp_path: Path, text: str) -> None:
     sentence = complaint(tmp_path, text)
@@ -90,6 +100,7 @@ def test_a_secret_in_a_file_is_refused_and_not_repeated(tmp_path: Path, text: st
         ("mcp: {servers: {a: {url: 'http://u:%s@h/x', scope: web}}}", "token_file"),
         ("data: {databases: {a: {postgres: 'postgresql://u:%s@h/x'}}}", "password_file"),
         ("data: {databases: {a: {postgres: 'postgresql://u@h/x?password=%s'}}}", "password_file"),
+        ("models: {base_url: 'https://u:%s@h/x'}", "ANTHROPIC_BASE_URL"),
         ("web: {searxng_url: 'https://u:%s@h/x'}", "without one"),
     ],
 )
@@ -155,11 +166,13 @@ SWEEP: dict[str, Any] = {
         ({"cron": "61 * * * *"}, "'schedules.m': the first field of '61 * * * *' (minute)"),
         ({"to": "rep"}, "'schedules.m.to' is 'rep', but it must be dm (to its owner), #channel"),
         ({"owner": "ana"}, "'schedules.m.owner' is 'ana', but it must be a Slack user id"),
+        ({"budget_usd": 0}, "'schedules.m.budget_usd' is 0, but it must be greater than 0"),
         ({"channels": []}, "'schedules.m': a sweep needs channels"),
         ({"cron": ""}, "'schedules.m': it needs either a crontab in `cron` to repeat"),
         ({"cron": "", "at": "noon"}, "'schedules.m': 'noon' is not a time of a day, such as 2026-"),
         ({"request": "Why?"}, "'schedules.m': only kind `ask` has a `request`, and only kind"),
         ({"kind": "ask"}, "'schedules.m': a question needs a `request`: what is asked each time"),
+        ({"kind": "reminder"}, "'schedules.m': a reminder needs a `text`: what it says"),
         ({"to": "U0LUIS"}, "'schedules.m': only a reminder goes to another person: write dm or"),
         ({"kind": "triage"}, "'schedules.m': a triage reads its owner's mailbox: leave channels"),
         ({"ownr": "U0ANA"}, "'schedules.m.ownr'. Did you mean 'schedules.m.owner'?"),
