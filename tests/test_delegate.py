@@ -37,6 +37,7 @@ from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
+from config.settings import Settings
 from scopes.effects import Handles
 from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import estimate_tokens
@@ -251,7 +252,10 @@ async def test_findings_of_many_subagents_are_shown_or_counted_and_each_can_be_c
 
 # ---- a context that fills up
 
-SMALL = settings_for({"parent_context": 12_000}, roles={"parent": {"max_tokens": 1_000}})
+
+def small_settings() -> Settings:
+    """Settings with a parent whose context is soon full."""
+    return settings_for({"parent_context": 12_000}, roles={"parent": {"max_tokens": 1_000}})
 
 
 async def test_parent_above_thirty_percent_of_its_context_is_reminded_and_must_delegate(
@@ -264,7 +268,7 @@ async def test_parent_above_thirty_percent_of_its_context_is_reminded_and_must_d
             return say("I stop reading.")
         return call("read_thread", thread=thread_id(1, 0))
 
-    got = await ask_engine(scripted_parent(parent), tmp_path, SMALL)
+    got = await ask_engine(scripted_parent(parent), tmp_path, small_settings())
     reminders = [b for b in got.parent if "REMINDER: Your context is filling up" in since(b)]
     assert len(reminders) == 1
     refused = results(got.parent[-1])[-2:]
@@ -293,7 +297,7 @@ async def test_new_session_above_seventy_percent_of_context_continues_the_reques
         asks = brief(1, task=f"Question number {n} on this channel", known="word " * 500)
         return Answer([words(f"Both seem to be about printers, number {n}."), asks])
 
-    got = await ask_engine(scripted_parent(parent), tmp_path, SMALL)
+    got = await ask_engine(scripted_parent(parent), tmp_path, small_settings())
     assert (got.document["status"], got.document["sessions"]) == ("complete", 2)
     assert [x.session for x in got.e.events if isinstance(x, ParentHandedOver)] == [2]
     first, last = got.parent[0], got.parent[-1]

@@ -51,7 +51,7 @@ TIERS: Mapping[str, Tier] = {
     "chat.startStream": Tier(20),
     "chat.appendStream": Tier(100, live=0.9),
     "chat.stopStream": Tier(20),
-    "agents.sessions.setStatus": Tier(50, live=0.5, burst=10),
+    "agents.sessions.setStatus": Tier(50, live=0.5, burst=25),
     "files.getUploadURLExternal": Tier(100),
     "files.completeUploadExternal": Tier(100),
     "conversations.history": Tier(50),
