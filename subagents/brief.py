@@ -289,7 +289,7 @@ class Brief:
     def tools(self, clients: Mapping[type, object]) -> tuple[Tool, ...]:
         """Return the tools that its subagent is offered, of those that work with `clients`."""
         offered = scopes.offered_tools(self.draft.scope, clients, self.allowed)
-        if self.draft.scope == "slack" and not self.draft.writes:
+        if not self.draft.writes:
             offered = tuple(t for t in offered if t.effect not in WRITES)
         return tools_for(self.draft.contract, offered, self.handles.titles)
 
@@ -405,7 +405,7 @@ class SpawnedBrief:
     """Time from which it waits for its turn."""
 
 
-WRITES = frozenset({Effect.POST, Effect.REACT, Effect.SEND})
+WRITES = frozenset({Effect.POST, Effect.REACT})
 """Effects in Slack that a brief has to ask for, by `writes`."""
 READ_ONLY_CONTRACTS = frozenset({"issues", "triage", "tracker", "review", "verdicts"})
 """Contracts that only report what was read: no tool of theirs writes or runs code."""
