@@ -53,8 +53,8 @@ def mutated_message(number: int) -> bytes:
     chance = random.Random(number)
     raw = chance.choice(SEEDS)
     for _ in range(chance.choice((1, 2, 4, 8, 32))):
-        raw = damage_message(raw, chance)
-    return raw[:500_000]
+        raw = damage_message(raw, chance)[:500_000]
+    return raw
 
 
 def damage_message(raw: bytes, chance: random.Random) -> bytes:
@@ -65,7 +65,7 @@ def damage_message(raw: bytes, chance: random.Random) -> bytes:
         "cut": b"",
         "flip": bytes([chance.randrange(256)]) + part[1:],
         "token": chance.choice(TOKENS) + part,
-        "repeat": part * chance.choice((2, 10, 300)),
+        "repeat": part[:5_000] * chance.choice((2, 10, 300)),
         "splice": other[_places(other, chance)[0] :],
         "ends": part.replace(b"\n", chance.choice((b"", b"\r", b"\r\n"))),
     }

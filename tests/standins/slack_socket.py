@@ -182,7 +182,7 @@ class Sockets(socket.Sockets):
 
     def read_acks(self, text: str) -> None:
         ack = json.loads(text)
-        if pending := self._pending.pop(ack["envelope_id"], None):
+        if pending := self._pending.pop(ack.get("envelope_id"), None):
             pending.timer.cancel()
             pending.done(Outcome(answer=ack.get("payload")))
 
