@@ -446,3 +446,28 @@ async def test_reply_with_duplicate_call_ids_is_retried() -> None:
     answered = {r["tool_use_id"]: r["content"] for r in results(server.recorded[-1])}
     assert "known of tea" in answered["t1"]
     assert "known of cake" in answered["t2"]
+
+
+@tool()
+async def read_half(ctx: ToolContext) -> ToolResult:
+    """Read the first half."""
+    return ToolResult(note="half", undone={"it": "the second half was not read"})
+
+
+@tool()
+async def read_rest(ctx: ToolContext) -> ToolResult:
+    """Read the second half."""
+    return ToolResult(note="rest", undone={"it": ""})
+
+
+@pytest.mark.parametrize(
+    ("names", "gaps"),
+    [(["read_half"], ["the second half was not read"]), (["read_half", "read_rest"], [])],
+)
+async def test_read_that_was_cut_and_not_continued_is_a_gap(
+    names: list[str], gaps: list[str]
+) -> None:
+    script = turns(*(call(name) for name in names), submission())
+    _, agent, ending = await ran(script, tools=[read_half, read_rest])
+    assert ending.stopped_by == "none"
+    assert agent.reading.gaps() == gaps
