@@ -3,7 +3,7 @@
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 SLACKBOT = "USLACKBOT"
 TOMBSTONE_TEXT = "This message was deleted."
@@ -147,8 +147,7 @@ class ListColumn:
     id: str
     key: str
     name: str
-    type: str = "text"
-    """ "text", "select", "user", "date" or "number"."""
+    type: Literal["text", "select", "user", "date", "number"] = "text"
     options: Mapping[str, str] = field(default_factory=dict)
     """For `select`: option id -> label."""
 

@@ -44,15 +44,17 @@ class GoogleRefused(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Build a refusal. `reason` is one of REASONS; `message` and `code` override its own."""
-        self._defaults = REASONS[reason]
-        self.reason, self.headers = reason, dict(headers or {})
-        self.message, self.code = message or self._defaults.message, code or self._defaults.code
-        super().__init__(self.message)
+        defaults = REASONS[reason]
+        super().__init__(message or defaults.message)
+        self.reason = reason
+        self.message = message or defaults.message
+        self.code = code or defaults.code
+        self.headers = dict(headers or {})
 
     @property
     def json(self) -> Json:
         """Return the body of the answer."""
-        about = {"code": self.code, "message": self.message, "status": self._defaults.status}
+        about = {"code": self.code, "message": self.message, "status": REASONS[self.reason].status}
         return {"error": {**about, "errors": [{"message": self.message, "reason": self.reason}]}}
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Json = dict[str, Any]
+StreamEnd = Literal["", "stopped", "expired", "stopped_by_user"]
 
 
 @dataclass(slots=True)
@@ -29,8 +30,7 @@ class Stream:
     title: str = ""
     """Title of the plan."""
     rows: dict[str, Row] = field(default_factory=dict)
-    ended: str = ""
-    """ "stopped", "stopped_by_user" or "expired"."""
+    ended: StreamEnd = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bot.local.slack.json import message_json, number_blocks, rich_text
-from bot.local.slack.records import Json, Row, Stream
+from bot.local.slack.records import Json, Row, Stream, StreamEnd
 from bot.local.slack.state import (
     Call,
     SlackError,
@@ -61,12 +61,13 @@ def halt(state: SlackState, channel: str, thread_ts: str) -> list[str]:
     """End the streams of a thread as Slack's Stop button does; return their timestamps."""
     with state.lock:
         ended = []
-        for stream in list(state.streams.values()):
-            message = state.timelines[stream.channel].get(micros(stream.ts))
-            place = message and (stream.channel, message.thread_ts)
-            if message and place == (channel, thread_ts) and not stream.ended:
+        for (place, ts), stream in list(state.streams.items()):
+            message = state.timelines[place].get(micros(ts))
+            if stream.ended or place != channel:
+                continue
+            if message and message.thread_ts == thread_ts:
                 end(state, stream, message, "stopped_by_user")
-                ended.append(stream.ts)
+                ended.append(ts)
         return ended
 
 
@@ -76,7 +77,7 @@ def is_open(state: SlackState, channel: str, ts: str) -> bool:
     return stream is not None and not stream.ended
 
 
-def end(state: SlackState, stream: Stream, message: Message, why: str) -> None:
+def end(state: SlackState, stream: Stream, message: Message, why: StreamEnd) -> None:
     """End a stream that its writer did not stop."""
     stream.ended = why
     state.timelines[stream.channel].replace(_render(message, stream))
@@ -108,9 +109,9 @@ def _write(call: Call, channel: Channel, message: Message, stream: Stream) -> Js
 
 
 def _render(message: Message, stream: Stream) -> Message:
-    """Return the message with its current content; the title of an unfinished plan tells it."""
+    """Return the message with its current content."""
     if stream.ended and any(row.status == "in_progress" for row in stream.rows.values()):
-        stream.title = "Something went wrong"
+        stream = replace(stream, title="Something went wrong")
     prose = [rich_text(stream.text)] if stream.text else []
     return replace(
         message,
