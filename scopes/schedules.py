@@ -103,7 +103,7 @@ async def _prepare_create(
     arguments |= {"channels": [name.strip().lstrip("#") for name in channels or ()] or None}
     name, spec = _schedule(by, **arguments)
     preview = await setup.preview_schedule(name, spec, ctx.label, ctx.intent.home)
-    return PreparedCall({**arguments, "cron": spec.cron}, preview)
+    return PreparedCall(arguments, preview)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_create)

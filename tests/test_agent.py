@@ -143,6 +143,26 @@ async def test_end_without_a_result_has_a_type_and_keeps_the_text(
     assert (result["status"], result["value"]) == (status, None)
 
 
+THOUGHT: Json = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [([], []), ([THOUGHT], []), ([words("")], []), ([words(""), words("Tea.")], ["Tea."])],
+    ids=["nothing", "thinking alone", "empty text", "empty text and words"],
+)
+async def test_turn_that_the_api_would_refuse_is_not_sent_back(
+    content: list[Json], kept: list[str]
+) -> None:
+    e, _, ending = await ran(
+        lambda body: submission() if "REMINDER" in since(body) else Answer(content)
+    )
+
+    assert ending.stopped_by == "none"
+    own = [m["content"] for m in e.requests[1]["messages"] if m["role"] == "assistant"]
+    assert [block["text"] for turn in own for block in turn] == kept
+
+
 # ---- tools within a turn
 
 

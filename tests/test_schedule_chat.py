@@ -137,6 +137,20 @@ async def test_schedule_is_created_as_shown_on_its_card_after_approval(tmp_path:
         assert (spec.channels, spec.budget_usd) == (("support-*",), 0.5)
 
 
+async def test_question_set_in_a_direct_message_goes_there_in_its_own_language(
+    tmp_path: Path,
+) -> None:
+    asks = {"kind": "ask", "request": "What is open?", "channels": [], "language": "es"}
+    async with bot_with(tmp_path, schedule_model(**asks)) as bot:
+        dm = bot.slack.people.dm(ASKER)
+        bot.slack.people.say(ASKER, dm, "Every weekday at 9 tell me what is open.")
+        shown = await card(bot, dm)
+        bot.slack.people.click(ASKER, dm, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        spec = (await only(bot)).spec
+        assert (spec.kind, spec.to, spec.language) == ("ask", "dm", None)
+
+
 async def test_only_the_requester_may_approve_a_schedule_with_their_rights(tmp_path: Path) -> None:
     change = with_sections(policy={"approvers": (LUIS,), "admins": (LUIS,)})
     async with bot_with(tmp_path, schedule_model(), change=change) as bot:
