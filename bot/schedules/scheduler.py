@@ -1,4 +1,4 @@
-"""Create a row for each scheduled time with APScheduler, and start the workflows of due work."""
+"""The clock: let the store create due work at each scheduled time, and start its workflows."""
 
 from __future__ import annotations
 

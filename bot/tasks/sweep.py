@@ -1,4 +1,4 @@
-"""The parts of a sweep's report, which code builds from the subagents' checked results."""
+"""A sweep: brief one subagent for each channel, and build the report from their results."""
 
 from __future__ import annotations
 
