@@ -17,6 +17,7 @@ from bot.tasks.prefilter import (
     NOTICE,
     OWN,
     SPAM,
+    TRASH,
     why_automatic,
 )
 from config.words import phrase
@@ -51,6 +52,7 @@ def why(*messages: MailMessage) -> str | None:
     ("message", "reason"),
     [
         (mail(labels="SPAM"), SPAM),
+        (mail(labels="TRASH"), TRASH),
         (mail(labels="DRAFT"), DRAFTS),
         (sent_mail(), OWN),
         (mail("From: Ana <ana.ruiz+orders@shop.example>", labels=""), OWN),
@@ -127,5 +129,6 @@ def test_filter_reason_contains_no_words_of_the_message() -> None:
 def test_mail_docs_list_every_filter_reason() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "mail.md").read_text("utf-8")
     rows = re.findall(r"^\| (.+?) \|", page.partition("## What is filtered")[2], re.MULTILINE)
-    reasons = [SPAM, DRAFTS, OWN, BOUNCE, AUTO_REPLY, GENERATED, NO_REPLY, NOTICE, NEWSLETTER]
+    reasons = [SPAM, TRASH, DRAFTS, OWN, BOUNCE, AUTO_REPLY]
+    reasons += [GENERATED, NO_REPLY, NOTICE, NEWSLETTER]
     assert rows[: len(reasons) + 1] == ["reason", *map(phrase, reasons)]

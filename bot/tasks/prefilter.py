@@ -17,6 +17,7 @@ from scopes.mail import INVITATIONS, MailMessage, MailThread
 MAX_HEADER: Final = 2_000  # characters of one header that are examined
 
 SPAM: Final = "filter.spam"
+TRASH: Final = "filter.trash"
 DRAFTS: Final = "filter.drafts"
 OWN: Final = "filter.own"
 BOUNCE: Final = "filter.bounce"
@@ -89,6 +90,8 @@ def _certainly(message: MailMessage) -> str | None:
     headers = message.headers
     if "SPAM" in message.labels:
         return SPAM
+    if "TRASH" in message.labels:
+        return TRASH
     if _is_bounce(message):
         return BOUNCE
     if _submission(headers) == "auto-replied" or _word(headers, "precedence") == "auto_reply":
