@@ -167,7 +167,7 @@ def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
 
 
 def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
-    """Return facts that code adds to a message: other recipients, attachments, oddities."""
+    """Return facts that code adds: a draft, other recipients, attachments, oddities."""
     text = message.text
     files = [
         f"{a.name} ({a.type}, {a.size:,} bytes)" for a in text.attachments[:MAX_LISTED_ATTACHMENTS]
@@ -176,7 +176,8 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
         files = [f"{number}. {file}" for number, file in enumerate(files, 1)]
     if (more := len(text.attachments) - MAX_LISTED_ATTACHMENTS) > 0:
         files.append(f"and {more} more")
-    notes = [f"to {_name_people(text.to, address)}"] if text.to else []
+    notes = ["a draft, not sent"] if "DRAFT" in message.labels else []
+    notes += [f"to {_name_people(text.to, address)}"] if text.to else []
     notes += [f"cc {_name_people(text.cc, address)}"] if text.cc else []
     notes += [f"attached, not opened: {', '.join(files)}"] if files else []
     notes += [*text.flags]

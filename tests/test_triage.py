@@ -22,6 +22,7 @@ Json = dict[str, Any]
 
 OFFLINE = ("triage", "--model", "offline", "--json")
 Triage = Callable[..., tuple[Done, list[Json]]]
+SENDER = "Customer 1 <c1@shop.example>"
 NEWS = "News <no-reply@news.example>"
 
 
@@ -234,6 +235,18 @@ def test_resumed_triage_repeats_no_stored_work_after_a_kill(
     assert audit.code == 0, audit.out
     again = shell("triage", "--resume", run["id"], "--json")
     assert "complete" in refusal_text(again, "complete")
+
+
+def test_a_draft_does_not_answer_a_mail(triage: Triage, shell: Shell, tmp_path: Path) -> None:
+    draft = mail(9, "On Friday.", ME, "1", "c1@shop.example", X_Gmail_Labels="Drafts")
+    mails = mail(1, "When will it arrive?"), draft
+    offline = shell(*OFFLINE, "--mbox", mbox(tmp_path / "m.mbox", *mails), "--me", ME).json
+    judged, recorded = triage(mails)
+    assert "On Friday. {a draft, not sent; to c1@shop.example}" in str(recorded[0])
+    for (each,) in (offline["verdicts"], judged.json["verdicts"]):
+        assert each["asked_of_me"]
+        assert (each["sender"], each["at"]) == (SENDER, "2026-03-02T09:01:00Z")
+        assert each["link"].endswith(each["thread_id"]), "the mail, not the draft"
 
 
 def test_mailbox_owner_of_a_file_is_shown_and_can_be_set(shell: Shell, tmp_path: Path) -> None:

@@ -85,9 +85,9 @@ class ThreadRead:
     id: str
     subject: str
     sender: str = ""
-    """The last writer: `Name <address>`."""
+    """The last writer: `Name <address>`; a draft does not count."""
     at: datetime | None = None
-    """Time of the last message, UTC."""
+    """Time of that message, UTC."""
     link: str = ""
     flags: tuple[str, ...] = ()
     senders: tuple[str, ...] = ()
@@ -113,7 +113,8 @@ class ThreadRead:
 
 def thread_read(thread: MailThread, reader: Reader, filtered: str) -> ThreadRead:
     """Return the data of a thread; its text only if a model may read it."""
-    last, opens = thread.last, thread.messages[0].item_id
+    sent = [m for m in thread.messages if "DRAFT" not in m.labels]
+    last, opens = (sent or thread.messages)[-1], thread.messages[0].item_id
     faults = [m.fault for m in thread.messages]
     fault = "; ".join(dict.fromkeys(faults)) if all(faults) else ""
     items = [item_of(m, reader.owner, reader.address, opens) for m in thread.messages]

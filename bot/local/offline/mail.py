@@ -25,6 +25,7 @@ _LINE = re.compile(
 _TO = re.compile(r"(?:^|; )to (.*?)(?=; cc |; attached|$)")
 _SUBJECT = re.compile(r"Subject: .*?\. ")
 _END = re.compile(r"(?<=[.!?…])\s+")
+_DRAFT_MARK = "a draft, not sent"
 _INVITATION_MARK = "Calendar invitation:"
 _HANDLE = re.compile(r"(?:^|; )([0-9a-f]{6,})(?= \(|;|$)")
 _READER = re.compile(r"The reader is (?:[^<>\n]*?<)?([^\s<>]+@[^\s<>]+?)(?:>|\.(?=\s|$))")
@@ -65,12 +66,12 @@ def _verdict(talk: Conversation) -> dict[str, Any]:
 
 
 def _mails(pages: Iterable[str]) -> list[Mail]:
-    """Return the shown messages, each once; `[id~2]` continues a long one."""
+    """Return the shown messages except drafts, each once; `[id~2]` continues a long one."""
     found: dict[str, Mail] = {}
     for line in filter(None, (_LINE.match(raw) for page in pages for raw in page.splitlines())):
         if before := found.get(line["id"]):
             found[line["id"]] = replace(before, text=f"{before.text} {line['text']}")
-        else:
+        elif not (line["notes"] or "").startswith(_DRAFT_MARK):
             to = _TO.search(line["notes"] or "")
             found[line["id"]] = Mail(line["id"], line["by"], line["text"], to[1] if to else "")
     return list(found.values())
