@@ -87,7 +87,8 @@ def test_text_is_decoded_with_its_charset_or_the_likeliest(
     [
         ("base64", "SGVsbG8", "Hello"),
         ("BASE64", "SGV*sb\n G8=!!", "Hello"),
-        ("quoted-printable", "Gr=C3=BC=\n=DFe", "Gr"),
+        ("quoted-printable", "Gr=C3=BC=\n=C3=9Fe", "Grüße"),
+        ("base64", "SGVsbG8=\n-- \nThe list of the port\n", "Hello"),
         ("quoted-printable", "a=ZZb", "a=ZZb"),
         ("no-such-encoding", "Hello", "Hello"),
     ],
@@ -95,7 +96,7 @@ def test_text_is_decoded_with_its_charset_or_the_likeliest(
 def test_broken_transfer_encodings_are_decoded_as_far_as_possible(
     encoding: str, sent: str, text: str
 ) -> None:
-    assert reduce(mail(sent, f"Content-Transfer-Encoding: {encoding}")).body.startswith(text)
+    assert reduce(mail(sent, f"Content-Transfer-Encoding: {encoding}")).body == text
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def decode_transfer(body: bytes, encoding: str) -> bytes:
     """Undo a transfer encoding; skip its broken parts."""
     match encoding.strip().lower():
         case "base64":
-            data = _BASE64.sub(b"", body)
+            data = _BASE64.sub(b"", body.partition(b"=")[0])  # a footer may follow the padding
             rest = len(data) % 4
             return a2b_base64(data[:-1] if rest == 1 else data + b"=" * (-len(data) % 4))
         case "quoted-printable":
