@@ -30,6 +30,15 @@ def test_message_has_bytes_time_and_a_gmail_like_id(tmp_path: Path) -> None:
     assert message.labels == {"INBOX", "UNREAD"}
 
 
+@pytest.mark.parametrize(
+    ("envelope", "day"), [("From 1583290388308606088@xxx", "2026-03-04"), ("From -", "2038-01-19")]
+)
+def test_arrival_is_the_time_of_takeout_else_that_of_the_sender(envelope: str, day: str) -> None:
+    raw = f"{envelope} Wed Mar 04 09:00:00 +0000 2026\nDate: Tue, 19 Jan 2038 03:14:07 GMT\n\nHi\n"
+    (message,) = mailbox_of(read_mbox(io.BytesIO(raw.encode()))).messages
+    assert f"{message.at:%Y-%m-%d}" == day
+
+
 def test_ids_are_stable_and_differ_for_copies_of_one_message(tmp_path: Path) -> None:
     file = mbox(tmp_path / "m.mbox", mail(1, "One."), mail(2, "Two."), mail(2, "Two."))
     mailbox = load_mbox(file)

@@ -272,9 +272,14 @@ def _threads(heads: Sequence[Headers], ids: Sequence[str], times: Sequence[datet
 
 
 def _times(entries: Sequence[Entry], heads: Sequence[Headers]) -> tuple[list[datetime], list[int]]:
-    """Return each message's time of arrival, and the undated ones (they get a neighbour's time)."""
+    """Return each message's time of arrival, and the undated ones (they get a neighbour's time).
+
+    Takeout writes Gmail's time of arrival above a message; a sender may write any date.
+    """
     dates = [
-        _date(first(h, "date")) or _envelope_date(e.envelope)
+        (_TAKEOUT_ID.match(e.envelope) and _envelope_date(e.envelope))
+        or _date(first(h, "date"))
+        or _envelope_date(e.envelope)
         for e, h in zip(entries, heads, strict=True)
     ]
     at = next((time for time in dates if time), _OLDEST)
