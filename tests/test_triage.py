@@ -249,6 +249,12 @@ def test_a_draft_does_not_answer_a_mail(triage: Triage, shell: Shell, tmp_path: 
         assert each["link"].endswith(each["thread_id"]), "the mail, not the draft"
 
 
+def test_offline_model_takes_nobody_else_for_the_reader(shell: Shell, tmp_path: Path) -> None:
+    mails = mail(1, "Can you pay?", f'"{ME}" <a@evil.example>'), mail(2, "Can you?", f"x{ME}")
+    document = shell(*OFFLINE, "--mbox", mbox(tmp_path / "m.mbox", *mails), "--me", ME).json
+    assert [each["asked_of_me"] for each in document["verdicts"]] == [True, True]
+
+
 def test_mailbox_owner_of_a_file_is_shown_and_can_be_set(shell: Shell, tmp_path: Path) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(2))
     guessed = shell(*OFFLINE, "--mbox", file)

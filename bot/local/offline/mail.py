@@ -79,7 +79,7 @@ def _mails(pages: Iterable[str]) -> list[Mail]:
 
 def _by_rules(mails: Sequence[Mail], me: str) -> dict[str, Any]:
     last = mails[-1]
-    own = bool(me) and me in last.writer.lower()
+    own = bool(me) and last.writer.lower().rpartition("<")[2].rstrip(">") == me
     to_me = not (me and last.to) or me in last.to.lower()
     questions = [sentence for sentence in last.sentences if sentence.endswith("?")]
     is_asked = to_me and not own and bool(questions or _INVITATION_MARK in last.text)
