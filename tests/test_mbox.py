@@ -39,6 +39,12 @@ def test_arrival_is_the_time_of_takeout_else_that_of_the_sender(envelope: str, d
     assert f"{message.at:%Y-%m-%d}" == day
 
 
+@pytest.mark.parametrize(("status", "label"), [("0001", "INBOX"), ("8009", "TRASH")])
+def test_mail_that_thunderbird_deleted_is_in_the_trash(status: str, label: str) -> None:
+    (message,) = mailbox_of([Entry(f"X-Mozilla-Status: {status}\n\nHi".encode())]).messages
+    assert label in message.labels
+
+
 def test_ids_are_stable_and_differ_for_copies_of_one_message(tmp_path: Path) -> None:
     file = mbox(tmp_path / "m.mbox", mail(1, "One."), mail(2, "Two."), mail(2, "Two."))
     mailbox = load_mbox(file)

@@ -34,6 +34,8 @@ _FROM_LINE_DATE = re.compile(
     rb"([A-Z]{3,4}\s+|[+-]\d{4}\s+)?(\d{4})(\s+[+-]\d{4})?"
 )
 _THREAD = re.compile(r"[0-9]{1,19}")
+_DELETED = re.compile(r"[0-9a-f]{3}[89a-f]", re.IGNORECASE)
+"""An `X-Mozilla-Status` with the flag 8: Thunderbird keeps a deleted mail until it compacts."""
 _TAKEOUT_ID = re.compile(r"From (\d{15,19})@xxx ")
 _TAKEOUT_HEADERS = re.compile(
     rb"(?:(?<=\n)|\A)X-(?:GM-THRID|Gmail-Labels):[^\n]*\n(?:[ \t][^\n]*\n)*", re.IGNORECASE
@@ -227,6 +229,8 @@ def _strip_takeout(raw: bytes, body: bytes) -> bytes:
 def _labels(headers: Headers, address: str) -> frozenset[str]:
     if every(headers, "x-gmail-labels"):
         return takeout_labels(first(headers, "x-gmail-labels"))
+    if _DELETED.fullmatch(first(headers, "x-mozilla-status")):
+        return frozenset({"TRASH"})
     if address in addresses(every(headers, "from")):
         return frozenset({"SENT"})
     unread = "R" not in first(headers, "status")
