@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from html import unescape
 from typing import Any
 
 from scopes.cache import Cache
@@ -319,8 +320,8 @@ class Gmail:
 
 
 def _ref(each: Mapping[str, Any]) -> ThreadRef:
-    snippet, history = str(each.get("snippet") or ""), str(each.get("historyId") or "")
-    return ThreadRef(str(each["id"]), snippet, history)
+    snippet = unescape(str(each.get("snippet") or ""))  # Gmail escapes it as in HTML
+    return ThreadRef(str(each["id"]), snippet, str(each.get("historyId") or ""))
 
 
 def within(query: str, oldest: datetime, latest: datetime | None = None) -> str:
