@@ -118,7 +118,8 @@ class Gmail:
         if not messages:
             raise GoogleAbsent("There is no message in this thread any more.", 404)
         found = await asyncio.gather(*map(self._message, messages))
-        return thread_of(id, str(resource.get("historyId") or ""), found)
+        history = str(resource.get("historyId") or "")
+        return await asyncio.to_thread(thread_of, id, history, found)  # a long one takes a second
 
     async def _message(self, resource: Mapping[str, Any]) -> MailMessage:
         texts = await self._texts(resource)

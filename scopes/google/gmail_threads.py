@@ -33,7 +33,7 @@ MIN_REPEATED_WORDS = 8
 """Words in a row that make a repetition, not a coincidence."""
 CONTEXT_LINES = 3
 """Lines of a quotation that are kept above the author's own words, which answer them."""
-MAX_WORDS = 100_000
+MAX_WORDS = 300_000
 """Maximum words of one thread that are compared; text after that is unchanged."""
 
 MAX_LOOKED_AT = 300_000
