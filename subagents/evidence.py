@@ -170,7 +170,8 @@ class SourceLog:
 
     @property
     def expected(self) -> int:
-        return sum(map(len, self.holds.values()))
+        """Return the number of messages to be read; `~2` continues a long one."""
+        return sum("~" not in id for ids in self.holds.values() for id in ids)
 
     def _counts(self, item: Item) -> bool:
         """Return whether this is a message inside the window, and inside the share to be read here.

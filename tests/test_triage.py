@@ -185,6 +185,18 @@ def test_long_mail_thread_is_read_in_pages(triage: Triage) -> None:
     assert child["coverage"]["pages"] > 1
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_unread_messages_are_counted_and_not_their_pages(triage: Triage, count: int) -> None:
+    def model(body: Json) -> Answer:
+        if is_child(body) and len(body["messages"]) == 1:
+            return call("read_mail_thread", thread=thread_of(body))
+        return verdict(body, evidence=[]) if is_child(body) else say("NONE")
+
+    mails = mail(1, "Where is order 1001? " * 9_000), mail(2, "And now?", reply_to="1")
+    document = triage(mails[:count], model=model)[0].json
+    assert gap_lines(document) == [f"Order 1001: read {count - 1} of {count} messages"]
+
+
 def thread_of(body: Json) -> str:
     """Return the id of the thread that a subagent may read."""
     text = str(body["messages"][0])
