@@ -243,15 +243,16 @@ def test_docs_describe_every_field_of_the_json_documents(shell: Shell) -> None:
     sweep = printed("sweep", "--channels", "csm-spain", "--tracker", "F0BUGTRACK", *sample)
     ask = printed("ask", "Which questions in #csm-spain are unanswered?", *sample)
     asyncio.run(_store_action_and_grant(ask["run_id"]))
+    triage = printed("triage", *sample)
+    review = printed("review", ROOT / "LICENSE", "--model", "offline")
     documents = [
-        *(sweep, ask, printed("triage", *sample)),
-        printed("show", ask["run_id"]),
+        *(sweep, ask, triage, review),
+        *(printed("show", each["run_id"]) for each in (sweep, ask, triage, review)),
         *(printed(command, sweep["run_id"]) for command in ("audit", "replay")),
         *(printed(name) for name in ("runs", "feedback", "review-briefs", "decisions")),
         *(printed(name) for name in ("approvals", "doctor")),
         printed("forget", "--source", "C0CSMSPAIN", "--dry-run"),
         printed("show", "none"),
-        printed("review", ROOT / "LICENSE", "--model", "offline"),
         *({**offer, "missing": [*offer["missing"].values()]} for offer in printed("scopes")),
     ]
     described = set(re.findall(r"`(\w+)`", JSON_PAGE.read_text("utf-8")))
@@ -290,7 +291,7 @@ def _keys(value: Any) -> Iterator[str]:
     """Every key in a document, except ids."""
     if isinstance(value, dict):
         for key, child in value.items():
-            if not re.fullmatch(r"F\d+\.\d+|[CF]0\w+", key):
+            if not re.fullmatch(r"F\d+\.\d+|[CF]0\w+|[0-9a-f]{16}", key):
                 yield key
             yield from _keys(child)
     elif isinstance(value, list):
