@@ -70,9 +70,11 @@ def expectation(error: ErrorDetails) -> str:
     match error:
         case {"type": "model_type" | "dict_type"}:
             return "must be a section with keys below it"
+        case {"type": "path_type"}:
+            return "must be text in quotes"
         case {"type": "string_pattern_mismatch", "ctx": {"pattern": pattern}}:
             return f"must be {PATTERN_DESCRIPTIONS.get(pattern, 'written otherwise')}"
-    text = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
+    text = re.sub(r"^\w+ should", "must", error["msg"]).split(" after validation")[0]
     return text.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
 
 

@@ -67,7 +67,7 @@ def test_init_writes_valid_files_and_never_overwrites_them(shell: Shell) -> None
     assert sorted(names) == sorted(name.upper() for name in Secrets.model_fields)
     again = shell("init")
     assert again.code == 2
-    assert "assistant.yaml and .env.example exist here." in again.err
+    assert "assistant.yaml and .env.example: already here." in again.err
 
 
 def test_each_command_ends_its_help_with_examples_that_can_be_parsed() -> None:

@@ -291,6 +291,8 @@ def test_a_rated_answer_becomes_a_case_with_the_reasons(shell: Shell, tmp_path: 
     run = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
     unrated = shell("eval", "add", run["run_id"], "--into", tmp_path / "x")
     assert "Nobody has rated" in refusal_text(unrated, "not_rated")
+    no_folder = shell("eval", "add", run["run_id"], "--as", "good", "--into", "/dev/null/x")
+    assert "Nothing can be written to /dev/null/x" in refusal_text(no_folder, "folder")
     for rating, accuracy in (("good", 1), ("bad", 0)):
         folder = tmp_path / rating
         done = shell("eval", "add", run["run_id"], "--as", rating, "--into", folder)

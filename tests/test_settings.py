@@ -47,6 +47,8 @@ def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
         ("limits: {tokens: true}", "'limits.tokens' is True, but it must be a valid integer"),
         ("models: {base_url: localhost}", "'models.base_url' is 'localhost', but it must be an"),
         ("report: {language: no}", "'report.language' is False, but it must be text in quotes"),
+        ("data_dir: 3", "'data_dir' is 3, but it must be text in quotes."),
+        ("triage: {categories: {}}", "is {}, but it must have at least 1 item"),
         ("limits: {remind_at: 0.9}", "'limits': remind_at must be smaller than handoff_at"),
         (
             "data: {databases: {shop: {path: a.db, password_file: p}}}",

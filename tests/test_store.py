@@ -90,24 +90,35 @@ async def test_cancelled_flush_neither_loses_nor_duplicates_records(in_file: Sto
 OPEN = """
 import asyncio, pathlib, resource
 from bot.errors import StoreError; from bot.runs.store import Store
-from bot.storage.encryption import cipher_here
+from bot.storage.database import only_process; from bot.storage.encryption import cipher_here
 
 cipher = cipher_here(pathlib.Path("."))
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
 try:
-    asyncio.run(Store.open(pathlib.Path("."), None, cipher))
+    WORK
 except StoreError as error:
     print(error)
 """
 
 
-async def test_full_disk_during_migration_leaves_no_partial_schema(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("most", "work", "words"),
+    [
+        (20_000, "asyncio.run(Store.open(pathlib.Path('.'), None, cipher))", "the disk is full"),
+        (0, "only_process(pathlib.Path('.')).__enter__()", "cannot be used: file too large"),
+    ],
+    ids=["migration", "lock"],
+)
+async def test_full_disk_is_a_store_error_and_leaves_no_partial_schema(
+    tmp_path: Path, most: int, work: str, words: str
+) -> None:
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True)
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{OPEN}"
+    opening = OPEN.replace("MOST", str(most)).replace("WORK", work)
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{opening}"
     process = await asyncio.to_thread(run, [sys.executable, "-c", code])
 
     assert process.stderr == ""
-    assert "the disk is full" in process.stdout
+    assert words in process.stdout
     store = await Store.open(tmp_path)
     assert await store.runs() == []
     await store.aclose()

@@ -382,6 +382,10 @@ def with_question_mark(mailbox: Mailbox) -> frozenset[str]:
 async def add_case(context: CommandContext, run: str, rating: str | None, folder: Path) -> None:
     """Write cases from a stored run into a folder of cases."""
     cases = await cases_of_run(context.database, run, rating)
-    path = write_cases(cases, folder)
+    try:
+        path = write_cases(cases, folder)
+    except OSError as error:
+        why = f"Nothing can be written to {folder} ({error.strerror})."
+        raise SetupError("folder", why, "Name another folder with --into.") from None
     text = f"{path}: {len(cases)} case{'s' if len(cases) > 1 else ''} of the run {run}"
     context.show({"file": str(path), "cases": [case.id for case in cases]}, text)

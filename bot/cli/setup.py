@@ -66,7 +66,7 @@ def run_init() -> int:
     texts = {Path("assistant.yaml"): settings, Path(".env.example"): secrets}
     if existing := [str(path) for path in texts if path.exists()]:
         hint = "Move them away, or use another folder."
-        raise SetupError("exists", f"{' and '.join(existing)} exist here.", hint)
+        raise SetupError("exists", f"{' and '.join(existing)}: already here.", hint)
     try:
         for path, text in texts.items():
             path.write_text(text, "utf-8")

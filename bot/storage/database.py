@@ -606,17 +606,17 @@ def only_process(data_dir: Path) -> Iterator[None]:
     with translate_errors(data_dir):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         (data_dir / LOCK).touch(mode=0o600)
-        file = (data_dir / LOCK).open("a+")
+        file = (data_dir / LOCK).open("ab+", buffering=0)  # closing it writes nothing
     with closing(file):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            why = f"Another `assistant serve` (pid {file.read().strip() or '?'}) uses {data_dir}."
+            pid = file.read().decode().strip() or "?"
+            why = f"Another `assistant serve` (pid {pid}) uses {data_dir}."
             hint = "Stop that one, or set DATABASE_URL to a Postgres that replicas may share."
             raise SetupError("locked", why, hint) from None
         with translate_errors(data_dir):
             file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            file.write(str(os.getpid()).encode())
         yield
