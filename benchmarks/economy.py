@@ -23,7 +23,7 @@ from subagents.trajectory import Trajectory
 CALL_S = 5.0
 LATENCY_S = 0.2
 """Of the model in the sweep: long enough that all five start before the first answer."""
-MIND = "bot.local.offline.model:answer"
+RESPONDER = "bot.local.offline.model:answer"
 HEAD = ["variant", "calls", "input tokens", "largest request"]
 HEAD += ["$ read on fast", "$ read on main", "seconds"]
 NOTES = f"""\
@@ -101,7 +101,7 @@ def economy() -> list[list[str]]:
 
 def _sweep(folder: Path) -> str:
     """Sweep the sample workspace; return the id of the run."""
-    with standin(LATENCY_S, MIND) as url:
+    with standin(LATENCY_S, RESPONDER) as url:
         env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "bench"}
         environment = {**os.environ, **env, "ASSISTANT_DATA_DIR": str(folder)}
         done = subprocess.run(

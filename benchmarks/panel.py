@@ -27,7 +27,7 @@ from scopes.tool import Window
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 
-MIND = "benchmarks.panel_model:panel"
+RESPONDER = "benchmarks.panel_model:panel"
 END = datetime(2026, 3, 16, tzinfo=UTC)
 REPEATS = 3
 FINDINGS = 40
@@ -54,7 +54,7 @@ class MeasuredPanel(Panel):
 
 def panel() -> list[Row]:
     """Measure both."""
-    with standin(LATENCY_S, MIND) as url, TemporaryDirectory() as folder:
+    with standin(LATENCY_S, RESPONDER) as url, TemporaryDirectory() as folder:
         return asyncio.run(_rows(url, Path(folder)))
 
 

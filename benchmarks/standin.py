@@ -13,13 +13,13 @@ from standins.model import ModelServer
 
 from bot.local.server import listen
 
-BENCH_MIND = "benchmarks.bench_model:bench"
+BENCH_RESPONDER = "benchmarks.bench_model:bench"
 KEEP_ALIVE_S = 300
 """Seconds that a connection may be idle: a client keeps it between two calls."""
 
 
 @contextmanager
-def standin(latency_s: float, responder: str = BENCH_MIND) -> Iterator[str]:
+def standin(latency_s: float, responder: str = BENCH_RESPONDER) -> Iterator[str]:
     """Yield the URL of a stand-in that answers each call after `latency_s`."""
     command = [sys.executable, "-m", "benchmarks.standin", responder, str(latency_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

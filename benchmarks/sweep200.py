@@ -48,7 +48,7 @@ MODEL_CALLS = 1
 """Minimum of a subagent: it gets its messages with the brief."""
 PAGE = 999
 """Maximum messages that Slack returns in one call."""
-MIND = "bot.local.offline.model:answer"
+RESPONDER = "bot.local.offline.model:answer"
 DAY = 86_400
 AS_OF = 1_773_619_200
 """16 March 2026, 00:00 UTC."""
@@ -185,7 +185,7 @@ def _seen(
     with (
         TemporaryDirectory() as folder,
         LocalServer(counted, "slack") as at,
-        standin(LATENCY_S, MIND) as model,
+        standin(LATENCY_S, RESPONDER) as model,
     ):
         swept = _swept(Path(folder), at.url + API_PATH, model)
     return swept, slack.calls, counted.seen

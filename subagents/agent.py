@@ -215,8 +215,8 @@ class Agent:
             self.talk.messages,
             self.talk.prompt_tokens,
             reservation=last if final else None,
-            beside={} if final else {last: self._one_more(self._max_tokens)},
-            behind=(last,),
+            later={} if final else {last: self._one_more(self._max_tokens)},
+            own_keys=(last,),
         )
         try:
             async with self._within(seconds):
@@ -238,7 +238,7 @@ class Agent:
             return ToolsStep(outcomes=tuple(failed_outcome(DELEGATE) for _ in calls))
         async with self._within(self._seconds_left() - self._final_call_s):
             wanted = {spec.final_key: self._one_more(each * len(calls))}
-            await self.run_.budget.hold(wanted, behind=wanted)
+            await self.run_.budget.hold(wanted, own_keys=wanted)
         async with self._within(self._seconds_left()):
             found = await self.toolbox.batch(spec.context, ctx, calls, each)
         seen = [(item.id, item.author) for each in found for item in each.result.items]

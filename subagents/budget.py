@@ -95,19 +95,19 @@ class ReservationRequest:
     amounts: Mapping[str, Amount]
     """Amount to reserve under each key."""
     state: State
-    behind: Collection[str] = ()
+    own_keys: Collection[str] = ()
     """Keys that this context already holds and does not release while it waits."""
     sent: str = ""
     """Key of a call that follows at once; the state is that of the others."""
 
     @property
     def keys(self) -> set[str]:
-        return {*self.amounts, *self.behind}
+        return {*self.amounts, *self.own_keys}
 
     @property
     def calls(self) -> list[str]:
         """Return the keys that are useless once nobody waits for the answer."""
-        return [key for key in self.amounts if key not in self.behind]
+        return [key for key in self.amounts if key not in self.own_keys]
 
 
 @dataclass
@@ -202,7 +202,7 @@ class BudgetQueue:
                 continue  # it fits with all that is held, so also with what lasts of it
             if kept is None:
                 kept = [key for key, each in self.held.items() if each.state is State.KEPT]
-            lasting = {*kept, *request.behind} - request.amounts.keys()
+            lasting = {*kept, *request.own_keys} - request.amounts.keys()
             # Would it fit if everything that others hold were released unspent?
             if refusal := self._excess(request, self.spent + self._has(lasting)):
                 return request, refusal
@@ -265,7 +265,7 @@ class BudgetQueue:
 
 def _age(request: ReservationRequest) -> tuple[int, str]:
     """Return the order in which contexts began: their keys are numbered."""
-    return min((len(key), key) for key in request.behind or request.amounts)
+    return min((len(key), key) for key in request.own_keys or request.amounts)
 
 
 class Budget:
@@ -303,30 +303,30 @@ class Budget:
         key: str,
         worst: Amount,
         *,
-        beside: Mapping[str, Amount] = MappingProxyType({}),
-        behind: Collection[str] = (),
+        later: Mapping[str, Amount] = MappingProxyType({}),
+        own_keys: Collection[str] = (),
     ) -> None:
-        """Reserve `worst` for a call that follows at once, and `beside` for later ones, or nothing:
+        """Reserve `worst` for a call that follows at once, and `later` for others, or nothing:
         contexts that each held only their final call would wait for each other.
 
         Waits as `hold` does. Reserving a key again changes its amount; what the key already holds
         is available at once. After a crash the call counts as spent.
         """
-        wanted = {**beside, key: worst}
-        await self._ask(ReservationRequest(wanted, State.HELD, behind, sent=key))
+        wanted = {**later, key: worst}
+        await self._ask(ReservationRequest(wanted, State.HELD, own_keys, sent=key))
 
-    async def hold(self, wanted: Mapping[str, Amount], *, behind: Collection[str] = ()) -> None:
+    async def hold(self, wanted: Mapping[str, Amount], *, own_keys: Collection[str] = ()) -> None:
         """Reserve an amount under each key for a call that may come later: all of them or none.
 
         If they do not fit, wait until they do, without a time limit. Raise BudgetExceeded, changing
         nothing, if no outstanding call could make room. After a crash, what was held counts as not
         spent.
         """
-        await self._ask(ReservationRequest(wanted, State.HELD, behind))
+        await self._ask(ReservationRequest(wanted, State.HELD, own_keys))
 
     async def keep(self, key: str, worst: Amount) -> None:
         """Reserve an amount for a call that is made only when the others have ended."""
-        await self._ask(ReservationRequest({key: worst}, State.KEPT, behind=(key,)))
+        await self._ask(ReservationRequest({key: worst}, State.KEPT, own_keys=(key,)))
 
     async def settle(self, key: str, actual: Amount) -> None:
         """Replace a reservation by the actual cost (zero if it was not used)."""

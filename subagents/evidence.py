@@ -106,13 +106,13 @@ class SourceLog:
     """Ids of files and mail threads that were listed."""
     opened: set[str] = field(default_factory=set)
     """Ids of listed things that were read or searched."""
-    given: int = 0
+    material_count: int = 0
     """Number of its first items, which its brief held: it read none of them itself."""
     sent: int = 0
     """Number of its first items, which were sent to the model; the others wait."""
     delimiter: str = ""
     """The delimiter of the context."""
-    asked: tuple[str, ...] = ()
+    panel_choices: tuple[str, ...] = ()
     """For a specialist of a panel: categories of its findings, and ids of findings to judge."""
     alarms: list[str] = field(default_factory=list)
     """Signs that a source steers the context, such as a delimiter that it repeats."""

@@ -340,11 +340,11 @@ def _agent(run: Run, frozen: SpawnedBrief) -> Agent:
     )
     agent.reading.expect(brief.expects)
     agent.reading.add(brief.material, {})
-    agent.reading.given = len(agent.reading.items)
+    agent.reading.material_count = len(agent.reading.items)
     agent.reading.delimiter = frozen.delimiter
     seen = [(item.id, item.author) for item in brief.material]
     if panel:
         seen += [(item.id.rpartition("@")[0], item.author) for item in panel.references]
-        agent.reading.asked = (*panel.categories, *panel.ids)
+        agent.reading.panel_choices = (*panel.categories, *panel.ids)
     run.sink.saw(run.id, seen)
     return agent

@@ -121,9 +121,9 @@ class ModelCall:
     """Estimate of the whole prompt, for the reservation."""
     reservation: str | None = None
     """Key of an earlier reservation, which the first attempt uses up."""
-    beside: Mapping[str, Amount] = field(default_factory=dict)
+    later: Mapping[str, Amount] = field(default_factory=dict)
     """Amounts reserved together with it, for later calls of the context."""
-    behind: Collection[str] = ()
+    own_keys: Collection[str] = ()
     """Keys of the other reservations of the context, which it does not release while it waits."""
 
     @property
@@ -213,7 +213,7 @@ class ModelClient:
         worst = self.worst(call.spec.role, call.prompt_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.reservation if call.reservation and attempt == 1 else call.key(attempt)
-            await run.budget.reserve(key, worst, beside=call.beside, behind=call.behind)
+            await run.budget.reserve(key, worst, later=call.later, own_keys=call.own_keys)
             try:  # an attempt that waits for budget takes no slot
                 async with run.rate_limiter.slot(model):
                     outcome = await self._attempt(call, body, attempt, key, run)

@@ -64,7 +64,7 @@ def review_faults(value: ReviewContract, reading: SourceLog) -> Iterator[str]:
 
 def _point_faults(each: ReviewFinding, reading: SourceLog, material: Material) -> Iterator[str]:
     """Yield a category that was not asked for, and why the material does not carry the finding."""
-    if reading.asked and each.category not in reading.asked:
+    if reading.panel_choices and each.category not in reading.panel_choices:
         yield f"category {each.category[:MAX_REPEATED_CHARS]!r} is none of CATEGORIES"
     if not material.holder(each.place):
         yield f"place {each.place[:MAX_REPEATED_CHARS]!r} is no [id] of MATERIAL"
@@ -101,11 +101,11 @@ NEEDS_EVIDENCE = ("confirm", "refute", "weaken")
 def verdict_faults(value: VerdictsContract, reading: SourceLog) -> Iterator[str]:
     """Yield the faults in the form of verdicts: ids, one for each finding, evidence."""
     judged = [each.finding for each in value.verdicts]
-    if unknown := [id for id in judged if id not in reading.asked]:
+    if unknown := [id for id in judged if id not in reading.panel_choices]:
         yield f"Not to be judged: {', '.join(unknown)[:200]}."
     if twice := sorted({id for id in judged if judged.count(id) > 1}):
         yield f"Judged twice: {', '.join(twice)}."
-    if missing := [id for id in reading.asked if id not in judged]:
+    if missing := [id for id in reading.panel_choices if id not in judged]:
         yield f"Without a verdict: {', '.join(missing)}."
     material = Material.of(reading.items.values())
     for each in value.verdicts:
@@ -465,7 +465,9 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     whole = stopped_by == "none" and not gaps and (coverage.complete or contract != "issues")
     text = prose(value) if value else salvage(ending, reading)
     status = "complete" if whole else STATUS_BY_ENDING.get(stopped_by, "partial")
-    if status == "partial" and not (value or len(reading.items) > reading.given or ending.text):
+    if status == "partial" and not (
+        value or len(reading.items) > reading.material_count or ending.text
+    ):
         status = "failed"
     if stopped_by == "injection":
         text = "This source could not be read: what came back held the delimiter."

@@ -125,7 +125,7 @@ async def test_running_context_gets_budget_before_a_new_one() -> None:
     await p.reserve("a", Amount(nanousd=60))
     await p.hold({"s1/final": Amount(nanousd=20)})
     new = await start_hold(p, "new", 70)
-    mine = await start_hold(p, "s1/0/1", 30, behind=["s1/final"])
+    mine = await start_hold(p, "s1/0/1", 30, own_keys=["s1/final"])
     await p.settle("a", Amount(nanousd=10))
     await mine
     assert not new.done()
@@ -138,7 +138,7 @@ async def test_contexts_with_reserved_final_calls_do_not_deadlock() -> None:
     p = budget()
     for n in range(3):
         await p.hold({f"s{n}/final": Amount(nanousd=25)})
-    waiting = [await start_hold(p, f"s{n}/0/1", 45, behind=[f"s{n}/final"]) for n in range(3)]
+    waiting = [await start_hold(p, f"s{n}/0/1", 45, own_keys=[f"s{n}/final"]) for n in range(3)]
     assert [task.done() for task in waiting] == [False, False, True]
     with pytest.raises(BudgetExceeded):
         await waiting[2]

@@ -161,7 +161,7 @@ async def worker(
     for step in range(rng.randint(1, 4)):
         key, worst = f"{name}/{step}/1", some(40)
         try:
-            await mine.reserve(key, worst, beside={final: some(25)}, behind=[final])
+            await mine.reserve(key, worst, later={final: some(25)}, own_keys=[final])
         except BudgetExceeded as error:
             exceeded.append(error.what)
             break
@@ -224,7 +224,7 @@ async def test_reservation_waits_until_another_process_settles(place: StorePlace
     async with shared_budgets(place) as shared:
         mine, other = shared[0], shared[-1]
         await other.hold({"s1/final": all_of(30)})
-        await other.reserve("s1/0/1", all_of(50), behind=["s1/final"])
+        await other.reserve("s1/0/1", all_of(50), own_keys=["s1/final"])
         task = asyncio.create_task(mine.hold({"s2/0/1": all_of(60)}))
         await asyncio.sleep(0.1)
         assert not task.done()

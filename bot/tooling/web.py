@@ -49,7 +49,7 @@ class ModelSearch:
         )
         spent = Amount()
         try:
-            await run.budget.reserve(fee, Amount(PRICE_NANOUSD), behind=(final,))
+            await run.budget.reserve(fee, Amount(PRICE_NANOUSD), own_keys=(final,))
             spent = Amount(PRICE_NANOUSD)  # unless a reply says otherwise
             reply = await self._ask(run, query, key, (fee, final))
             spent = Amount(searches_in(reply.content) * PRICE_NANOUSD)
@@ -92,7 +92,7 @@ class ModelSearch:
             single=True,
         )
         call = ModelCall(
-            spec, 1, Conversation(spec, run.sink).messages, PROMPT_TOKENS, behind=reserved
+            spec, 1, Conversation(spec, run.sink).messages, PROMPT_TOKENS, own_keys=reserved
         )
         reply = await run.model.complete(call, run)
         for block in reply.content:  # the results of the API count as read by this context

@@ -110,7 +110,7 @@ class BigQuery:
         except GoogleError as error:
             if not _is_closed(error) and error.reason not in FIXABLE_REASONS:
                 raise
-            message = f"BigQuery: {one_line(error.said) or error.reason}"
+            message = f"BigQuery: {one_line(error.detail) or error.reason}"
             raise StatementFailed(message) from error
 
     async def _query(self, sql: str, max_rows: int) -> Rows:
@@ -220,7 +220,7 @@ class BigQuery:
 
 def _is_closed(error: GoogleError) -> bool:
     """Return whether the account may not read one table, rather than anything at all."""
-    return error.reason == "accessDenied" and error.said.startswith(ACCESS_DENIED_PREFIXES)
+    return error.reason == "accessDenied" and error.detail.startswith(ACCESS_DENIED_PREFIXES)
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

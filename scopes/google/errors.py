@@ -46,12 +46,12 @@ class GoogleError(SourceFailed):
     A `Text` is shown in the current language.
     """
 
-    def __init__(self, text: Text | str, code: int = 0, reason: str = "", said: str = "") -> None:
+    def __init__(self, text: Text | str, code: int = 0, reason: str = "", detail: str = "") -> None:
         self.code = code
         """HTTP status; 0 = none."""
         self.reason = reason
         """Google's reason, such as `insufficientPermissions`."""
-        self.said = said
+        self.detail = detail
         """Google's message on a query, from the source: only for the model, never in a log."""
         super().__init__(text)
 
