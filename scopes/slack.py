@@ -203,7 +203,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
     kept = fit_items(hits[:MAX_HITS], ctx.max_output_tokens)
-    note = f"{len(hits)} messages found ({len(channels) - len(skipped)} channels searched)."
+    note = f"Messages found: {len(hits)}; channels searched: {len(channels) - len(skipped)}."
     note += f" Could not be read: {', '.join(skipped)}." if skipped else ""
     omitted = (
         f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""

@@ -181,7 +181,7 @@ async def test_access_ends_when_membership_is_lost_after_listing() -> None:
             assert (await call_tool(e, name, **args)).startswith("No ")
         assert "#support-2" not in await call_tool(e, "list_channels")
         assert (await call_tool(e, "search_messages", query=WORD)).startswith(
-            "0 messages found (1 "
+            "Messages found: 0; channels searched: 1."
         )
 
 

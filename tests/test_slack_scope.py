@@ -153,7 +153,7 @@ async def test_search_matches_all_words_in_granted_channels_only() -> None:
     async with slack_caller() as call:
         found = await call("search_messages", query="card")
         assert [i.text for i in found.items] == ["Which card?", "My CARD is refused"]
-        assert found.note.startswith("2 messages found")
+        assert found.note.startswith("Messages found: 2;")
         assert ids(await call("search_messages", query="card refused")) == [f"C0SUPPORT/{ts(1)}"]
         assert ids(await call("search_messages", query="luis which")) == [f"C0SUPPORT/{ts(1.1)}"]
         assert (await call("search_messages", query="elephant")).items == ()
@@ -181,7 +181,7 @@ async def test_search_neither_returns_nor_counts_what_its_requester_may_not_read
     async with slack_caller({OPEN_SEARCH: ""}, own="xoxp-U0LUIS", requester="U0ANA") as call:
         found = await call("search_messages", query="card")
         assert {each.id.partition("/")[0] for each in found.items} == {"C0SUPPORT", "C0OTHER"}
-        assert found.note.startswith("3 messages found"), "the hidden one is not counted"
+        assert found.note.startswith("Messages found: 3;"), "the hidden one is not counted"
 
 
 BOARD = frozenset({"U0LUIS", BOT_USER})
