@@ -497,6 +497,8 @@ def test_forget_command_accepts_names_of_databases_folders_and_files(
     assert "Lisbon" not in shell("show", asked["run_id"], "--json").out
     for wrong in ((), ("--user", "U1", "--channel", "C1"), ("--user", " ")):
         refusal_text(shell("forget", *wrong, "--json"), "forget_what")
+    assert "Give the id" in shell("forget", "--channel", "support-es").out
+    assert "Give the id" not in shell("forget", "--user", "ana@x.example").out
 
 
 # ---- each class of data expires on its own; costs and times of runs stay

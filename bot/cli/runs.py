@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -310,7 +311,10 @@ def describe(target: ForgetTarget, done: Forgotten, dry_run: bool) -> str:
         if n and name in COUNT_DESCRIPTIONS
     ]
     if not counts:
-        return f"Nothing is stored of the {target.kind} {target.id}."
+        text = f"Nothing is stored of the {target.kind} {target.id}."
+        if target.kind == "source" or re.fullmatch(r"[A-Z][A-Z0-9]+|\S+@\S+", target.id):
+            return text
+        return f"{text} Give the id, such as {target.kind[0].upper()}0123ABCD, not a name."
     head = "Would be forgotten" if dry_run else "Forgotten"
     lines = "\n".join(f"  {what}: {n}" for n, what in counts)
     return f"{head} of the {target.kind} {target.id}:\n{lines}"
