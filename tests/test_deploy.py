@@ -259,6 +259,14 @@ def test_systemd_unit_is_valid(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+def test_systemd_unit_keeps_the_key_in_a_folder_of_its_own_across_restarts() -> None:
+    unit = (DEPLOY / "assistant.service").read_text("utf-8")
+    (data,) = re.findall(r"^Environment=ASSISTANT_DATA_DIR=%S/(.+)$", unit, re.MULTILINE)
+    (key,) = re.findall(r"^Environment=ASSISTANT_KEY_FILE=%S/([^/]+)/key$", unit, re.MULTILINE)
+    assert f"StateDirectory={data} {key}\n" in unit
+    assert data != key
+
+
 # ---- the dashboard and the alerts name metrics and labels that exist
 
 BUILT_IN = {"up": {"job"}}
