@@ -395,4 +395,4 @@ def test_each_usage_error_is_reported_in_one_sentence(
     monkeypatch.setitem(sys.modules, "scipy", None)
     done = shell("eval", "twins", "--model", "offline")
     assert (done.code, done.out) == (2, "")
-    assert "workspace-assistant[eval]" in done.err
+    assert "uv tool install '.[eval]'" in done.err

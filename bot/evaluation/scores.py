@@ -266,7 +266,7 @@ def scipy_stats() -> ModuleType:
     try:
         from scipy import stats
     except ImportError:
-        hint = "Install the extra: pip install 'workspace-assistant[eval]'."
+        hint = "Install the extra, in the folder of the repository: uv tool install '.[eval]'."
         raise SetupError("no_scipy", "`assistant eval` needs scipy.", hint) from None
     assert isinstance(stats, ModuleType)
     return stats
