@@ -98,7 +98,7 @@ class Gap(DocumentPart):
     subagent: str | None = None
     """Whose gap it is; null: that of no subagent."""
     stopped_by: str | None = None
-    """Why that subagent found no more; null: it told of the gap itself."""
+    """Why that subagent found no more; null: it reported the gap itself."""
 
     def about(self, source: str) -> Gap:
         """Return a copy with this source."""
@@ -127,9 +127,9 @@ class RunCoverage(DocumentPart):
     looked_up: int | None = Field(default=None, exclude_if=_is_absent)
     """Of an answer: how many items the parent's own tools showed it."""
     unreached: int | None = Field(default=None, exclude_if=_is_absent)
-    """Of a triage that was stopped: how many threads it had not come to."""
+    """Of a triage that was stopped: how many threads it had not reached."""
     left_out: int | None = Field(default=None, exclude_if=_is_absent)
-    """How many of `not_covered` tell of what `--limit` left out; absent or 0: none."""
+    """How many of `not_covered` were left out by `--limit`; absent or 0: none."""
 
     @property
     def is_whole(self) -> bool:
@@ -330,7 +330,7 @@ class SweepReport(RunDocument):
     channels_gone: list[str] = []
     """Names of channels that are not in it any more."""
     notes: list[str] = []
-    """What was to be said before it began, such as that the budget will not suffice; in
+    """Remarks made before it began, such as that the budget will not suffice; in
     sentences."""
     counts: IssueCounts = IssueCounts()
     """`open`: issues that need action, with those of `still_open`; `high` and `urgent` of them;
@@ -408,7 +408,7 @@ class ThreadVerdict(DocumentPart):
     asked_of_me: bool = False
     """Whether something is asked of the reader that is not done yet."""
     key_facts: list[str] = []
-    """In the words of the mail; one whose figures or addresses the thread does not hold is
+    """In the words of the mail; one whose figures or addresses are not in the thread is
     dropped."""
     proposed_action: str = ""
     """What to do."""
@@ -487,7 +487,7 @@ class TriageReport(RunDocument):
     """Null, or the last digest if no thread has anything new since: its `run_id`, and `at`, when it
     listed the mailbox."""
     zone: str = "UTC"
-    """Time zone in which its reader is told that time."""
+    """Time zone in which that time is shown to its reader."""
     subagents: list[SubagentResult] = []
     """As above."""
 
@@ -556,7 +556,7 @@ class AnswerDocument(RunDocument):
     question: str = ""
     """The request."""
     answer: str
-    """The text, with citations such as `[F1.2]`; those that nothing has are taken out."""
+    """The text, with citations such as `[F1.2]`; unknown ones are removed."""
     statements: list[CitedStatement] = []
     """Sentences of the answer: `text` without citations, and `findings` that it cites."""
     cited: int = 0
@@ -564,7 +564,7 @@ class AnswerDocument(RunDocument):
     windows: list[Period] = []
     """`oldest` and `latest` of each window in which subagents read messages."""
     zone: str = "UTC"
-    """Time zone in which the requester is told the days of these."""
+    """Time zone in which the days of these are shown to the requester."""
     links: dict[str, list[str]] = {}
     """Finding id, for those that are cited, and its links."""
     places: dict[str, str] | None = Field(default=None, exclude_if=_is_absent)
