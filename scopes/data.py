@@ -189,7 +189,7 @@ def format_cell(cell: Value) -> str:
 
 def _short(text: str, most: int) -> str:
     line = one_line(text)
-    return line if len(line) <= most else f"{line[:most]}... [cut, {len(text)} characters]"
+    return line if len(line) <= most else f"{line[:most]}... [cut]"
 
 
 def _count_words(found: Rows) -> str:

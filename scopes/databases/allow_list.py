@@ -7,9 +7,8 @@ from typing import Final
 
 ONE_SELECT_ERROR: Final = "Only one SELECT may be run at a time, and nothing else."
 SYSTEM_ACCESS_ERROR: Final = (
-    "What tells of the machine, its settings, other people's queries, or how views are made "
-    "cannot be used here; list_tables, describe_table and information_schema.tables and .columns "
-    "tell what data there is."
+    "Files, settings, other people's queries and the texts of views cannot be read here; "
+    "list_tables, describe_table and information_schema.tables and .columns show the tables."
 )
 INFORMATION_SCHEMA: Final = frozenset(
     """columns constraint_column_usage key_column_usage referential_constraints schemata

@@ -64,9 +64,7 @@ SPELLING_ERROR = (
 UNPARSABLE_ERROR = "It cannot be read as {dialect}{where}. A name that is a keyword needs quotes."
 TOO_DEEP = "The statement is nested too deeply: write it flatter."
 PATH_ERROR = "A path in quotes or backticks is no table here: list_tables shows their names."
-CATALOGS = (
-    "information_schema, list_tables and describe_table tell what tables and columns there are."
-)
+CATALOGS = "information_schema, list_tables and describe_table show the tables and columns."
 
 
 class TooDeep(Exception):

@@ -150,16 +150,19 @@ class FileReading:
     def _sheets(self) -> None:
         """Read the sheets that are not empty; openpyxl is loaded only here: it takes 0.2 s."""
         _check_packed(self.file)
-        open_workbook = import_module("scopes.documents.workbook").open_workbook
-        with self.file.open("rb") as opened, closing(open_workbook(opened)) as book:
+        workbook = import_module("scopes.documents.workbook")
+        with self.file.open("rb") as opened, closing(workbook.open_workbook(opened)) as book:
             there = book.worksheets
+            uncomputed = workbook.count_uncomputed(zipfile.ZipFile(opened))
+            note = f"formulas of the file without a stored value: {uncomputed}" * bool(uncomputed)
             for sheet in there:
                 rows = filter(_width, self._limit_time(sheet.iter_rows(values_only=True)))
                 begin = list(islice(rows, WIDTH_SAMPLE_ROWS))
                 if begin:
                     stem = self.file.stem
                     name = self._name(stem if len(there) == 1 else f"{stem}_{sheet.title}")
-                    self._record_table(name, insert_sheet(self.connection, name, begin, rows))
+                    notes = insert_sheet(self.connection, name, begin, rows), note
+                    self._record_table(name, "; ".join(filter(None, notes)))
 
     def _sqlite(self) -> None:
         """Read the tables, then the views, which may have no end; a failure affects no other."""

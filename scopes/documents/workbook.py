@@ -59,7 +59,7 @@ class ExcelWorkbook:
                 yield f"Comment on {ref} by {comment.author}: {comment.text}"
 
     def facts(self) -> tuple[str, ...]:
-        sheets, uncomputed = self.book.worksheets, _count_uncomputed(self.packed)
+        sheets, uncomputed = self.book.worksheets, count_uncomputed(self.packed)
         hidden = sum(sheet.sheet_state != "visible" for sheet in sheets)
         return (
             f"Excel workbook, {format_count(len(sheets), 'sheet')}",
@@ -79,7 +79,7 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _count_uncomputed(packed: ZipFile) -> int:
+def count_uncomputed(packed: ZipFile) -> int:
     """Return how many formulas have no value: the program that wrote them computes none."""
     count = 0
     for name in filter(SHEETS.fullmatch, packed.namelist()):

@@ -106,7 +106,7 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
         found = [{"claim": text[:500], "evidence": [id]} for id, text in _ROW.findall(last.text)]
         text = f"The result of: {last.input['sql']}"
         if last.is_error or failed:
-            why = f"The query was refused: {(failed['why'] if failed else last.text)[:200]}"
+            why = f"The query was refused: {(failed['why'] if failed else last.text)[:260]}"
     elif lists and tables:
         found = [
             {"claim": item.text[:500], "evidence": [item.id]}
@@ -124,7 +124,7 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
     gaps += [item.text for item, _ in _list_tables(talk) if _UNREADABLE in item.text]
     gaps += [f"{more} more items"] if more > 0 else []
     return {
-        "text": f"{why}. {OFFLINE}" if why else f"{text} {OFFLINE}",
+        "text": f"{why.rstrip('.')}. {OFFLINE}" if why else f"{text} {OFFLINE}",
         "findings": found[:MAX_ROWS],
         "not_covered": [each[:300] for each in gaps],
         "needs": "",
