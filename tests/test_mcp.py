@@ -333,8 +333,8 @@ async def test_changed_tool_is_disabled_until_confirmed(
             assert sorted(await tools_of(mcp)) == sorted(before)  # it was listed a moment ago
             mcp.servers[0].connection._listed_at -= 60
             assert list(await tools_of(mcp)) == ["rogue_same"]
-            assert "described otherwise" in mcp.find_missing()["web/rogue_find"]
-            assert "came after" in mcp.find_missing()["web/rogue_fresh"]
+            assert "has changed since" in mcp.find_missing()["web/rogue_find"]
+            assert "did not have it at first" in mcp.find_missing()["web/rogue_fresh"]
             with pytest.raises(ToolError, match="off until an administrator confirms"):
                 await use(before, "rogue_find", text="a")  # a run that was open
             assert text_of(await use(before, "rogue_same", text="a")) == "a"
@@ -403,6 +403,8 @@ def test_commands_list_outside_tools_and_explain_unavailable_ones(
     output = capsys.readouterr().out
     assert "  no   fnid: The server has no such tool, which `tools:` names\n" in output
     assert "  It cannot be started: No such file or directory: /no/such." in output
+    assert "  off  other: the settings do not choose it\n" in output
+    assert "approved never" not in output
     assert "  It ended before it answered." in output
     assert f"stderr: {settings.data_dir / 'mcp' / 'dying' / 'stderr.log'}.\n" in output
     for name, hint in {

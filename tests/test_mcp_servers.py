@@ -163,7 +163,7 @@ async def test_http_server_with_invalid_answers_is_reported_as_unusable(
         async with kit(settings_of(tmp_path, odd=config)) as mcp:
             assert await tools_of(mcp) == {}
             reason = mcp.find_missing()["web/mcp:odd"]
-            assert "cannot be spoken with" in reason or "refuses us" in reason
+            assert "does not follow the protocol" in reason or "refuses us" in reason
 
 
 async def test_server_sees_no_secrets_in_its_environment_and_leaves_no_process(

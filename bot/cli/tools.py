@@ -14,7 +14,7 @@ from bot.errors import SetupError
 from bot.mailbox.accounts import OPERATOR, Credentials
 from bot.storage.database import Database
 from bot.terminal import DONE, INCOMPLETE
-from bot.tooling.mcp import NO_SUCH, McpTools, ServerStatus
+from bot.tooling.mcp import NO_SUCH, OFF, McpTools, ServerStatus
 from bot.tooling.provider import toolkit_of
 from config.settings import Settings
 from scopes.google.gmail import Gmail
@@ -219,6 +219,6 @@ def _server_lines(server: ShownServer) -> Iterator[str]:
             yield f"  on   {tool.tool}"
             continue
         yield f"  off  {tool.tool}: {tool.off}"
-        if tool.approved != tool.digest:
+        if tool.off.startswith(tuple(OFF.values())):
             yield f"       approved {tool.approved or 'never'}, now {tool.digest}"
             yield f"       it says: {tool.description}"

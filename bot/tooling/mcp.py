@@ -114,8 +114,8 @@ MAX_TOOLS = 40
 SPARE_S = 2.0
 """Seconds between the end of a call and the deadline of its tool call."""
 OFF = {
-    "new": "it came after the server was configured",
-    "changed": "it was described otherwise when it was approved",
+    "new": "the server did not have it at first, or `tools:` did not name it",
+    "changed": "its description has changed since it was approved",
 }
 """Why a tool that waits for an administrator is off."""
 NO_SUCH = "The server has no such tool"
@@ -262,5 +262,5 @@ def _why(state: State | None, remaining: int) -> str:
     if state is None:
         return "the settings do not choose it"
     if state != "on":
-        return f"{OFF[state]}; `assistant mcp` shows it, `assistant mcp confirm` approves of it"
-    return "" if remaining else f"{MAX_TOOLS} of a server are offered at most; choose by `tools:`"
+        return f"{OFF[state]}; `assistant mcp` shows it, `assistant mcp confirm` approves it"
+    return "" if remaining else f"{MAX_TOOLS} of a server are offered at most: choose in `tools:`"

@@ -127,7 +127,7 @@ def why(error: BaseException) -> str:
             return "ended before it answered"
         case MCPError():
             return f"refuses us (error {error.code})"
-    return f"cannot be spoken with ({type(error).__name__})"
+    return f"does not follow the protocol ({type(error).__name__})"
 
 
 class Unreachable(Exception):
