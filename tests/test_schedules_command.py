@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from bot_kit import Shell, configure, refusal_text, slack_at
 from card_kit import people
 from standins.slack import LocalSlack
 
 from bot.schedules.store import OccurrenceResult, ScheduleStore
 from bot.storage.database import Database, only_process
+from bot.storage.schedules import Failure
+from bot.storage.tables import schedules
 from config.settings import load_settings
 
 MARKETS = """
@@ -83,6 +86,29 @@ def test_schedules_command_shows_the_last_run_its_delivery_and_cost(shell: Shell
         "ran",
     )
     assert schedule["last_delivery"]["tries"] == 1
+
+
+def test_schedules_command_says_that_a_single_time_has_passed_and_since_when_one_is_refused(
+    shell: Shell,
+) -> None:
+    spec = '{kind: reminder, at: "2020-11-30T15:00", text: Call, to: dm, owner: U0ANA}'
+    configure(f"{MARKETS}  past: {spec}\n")
+    over = "  next run       none: its one time has passed\n"
+    assert over in shell("schedules").out
+    sync_schedules()
+    since, why = datetime(2026, 3, 16, 9, 30, 5, tzinfo=UTC), "Invite me to #support-1."
+
+    async def refuse(database: Database) -> None:
+        await ScheduleStore(database).refuse("markets", why)
+        trouble = Failure(since=since, at=since, why=why).model_dump(mode="json")
+        markets = sa.update(schedules).where(schedules.c.id == "markets")
+        await database.write(markets.values(trouble=trouble))
+
+    on_state(refuse)
+    shown = shell("schedules").out
+    assert shown.count(why.rstrip(".")) == 1
+    assert "  trouble        since Mon, 16 Mar 2026 10:30:05\n" in shown
+    assert over in shown
 
 
 def test_schedules_run_queues_an_occurrence_for_the_serving_process(shell: Shell) -> None:

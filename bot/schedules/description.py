@@ -16,7 +16,7 @@ from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule
 from config.schedules import PERSON, Schedule, ScheduleKind
 from config.words import ENGLISH, current, phrase
-from scopes.tool import iso, one_line
+from scopes.tool import one_line
 
 NEXT_RUN_COUNT = 3
 """Next runs that a dry run shows."""
@@ -260,7 +260,10 @@ def status_lines(each: ScheduleStatus, now: datetime) -> Iterator[str]:
 def status_facts(each: ScheduleStatus, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield name and value of each fact."""
     stored, spec, zone = each.stored, each.stored.spec, each.stored.spec.timetable.info
-    if not each.taken_up:
+    is_over = bool(spec.at) and spec.timetable.after(now) is None
+    if is_over and not each.last and (not each.taken_up or stored.state == "done"):
+        yield "next run", "none: its one time has passed"
+    elif not each.taken_up:
         yield "next run", "none until `assistant serve` takes it up"
     elif stored.state == "active":
         due = f"; {each.waiting} due now" if each.waiting else ""
@@ -276,7 +279,8 @@ def status_facts(each: ScheduleStatus, now: datetime) -> Iterator[tuple[str, str
     if last and last.cost_usd is not None:
         yield "cost", f"${last.cost_usd:.2f} the last run"
     if stored.trouble and not stored.trouble.over:
-        yield "trouble", f"since {iso(stored.trouble.since)}: {stored.trouble.why}"
+        why = "" if stored.state == "refused" else f": {stored.trouble.why}"
+        yield "trouble", f"since {moment(stored.trouble.since.astimezone(zone))}{why}"
 
 
 def _ran(last: Occurrence, zone: Any) -> str:
