@@ -29,6 +29,7 @@ from bot.schedules.description import ScheduleStatus
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredSchedule
+from bot.storage.tables import METADATA
 from config.schedules import Schedule
 from config.settings import load_settings
 from scopes.intent import EMPTY_INTENT
@@ -227,6 +228,12 @@ def test_architecture_page_lists_exactly_the_files_of_bot() -> None:
     bot = ROOT / "bot"
     files = {p.relative_to(bot).as_posix() for p in bot.rglob("*.py") if p.name[:2] != "__"}
     assert sorted(names) == sorted(n for n in files if not n.startswith(("local/", "migrations/")))
+
+
+def test_architecture_page_lists_exactly_the_tables() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = page.partition("## Storage")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`([a-z_]+)`", section)) == {*METADATA.tables}
 
 
 def test_docs_contain_no_local_paths_or_package_indexes() -> None:
