@@ -330,7 +330,9 @@ async def fetch(call: Call) -> Objection | None:
         return None
     for url in call.parts(Part.ADDRESS):
         if not is_plain(url):
-            return Objection("Only http and https addresses of named hosts can be read.")
+            return Objection(
+                "Only public http and https addresses without a login or a port can be read."
+            )
         if url in call.ctx.intent.addresses() or url in _listed_addresses(call):
             continue
         if url in call.ctx.handles.titles:

@@ -141,7 +141,7 @@ async def test_compressed_pages_are_unpacked_and_bombs_are_not() -> None:
         assert (len(found.body), found.cut) == (MB, True)
         for name in ("nested", "br"):
             assert "packed" in await fetch_error(fetch, f"http://a.example.com/{name}")
-        assert "could not be had" in await fetch_error(fetch, "http://a.example.com/broken")
+        assert "could not be fetched" in await fetch_error(fetch, "http://a.example.com/broken")
 
 
 async def test_endless_response_times_out() -> None:

@@ -118,6 +118,14 @@ def test_unusable_material_is_rejected_before_any_model_call(
     assert shell("runs", "--json").json == []
 
 
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("address", ["https://example.com:8443/plan", "ftp://example.com/plan"])
+def test_address_that_is_not_read_is_rejected_with_the_reason(shell: Shell, address: str) -> None:
+    done = shell("review", address, "--json")
+    error = "Only public http and https addresses without a login or a port"
+    assert error in refusal_text(done, "bad_material")
+
+
 # ---- a kill in each phase
 
 

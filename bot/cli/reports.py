@@ -153,7 +153,7 @@ async def review(
     from bot.tasks.panel import Panel
 
     settings, material = app.settings, None
-    is_page = args.source.startswith(("http://", "https://"))
+    is_page = "://" in args.source
     path = await asyncio.to_thread(Path(args.source).absolute)
     if not (is_page or stored):
         material = await _read_material(app.settings, path)

@@ -198,7 +198,7 @@ class Fetcher:
             why = str(error.os_error) if isinstance(error.os_error, BlockedAddress) else ""
             raise NotFetched(why or "There is no connection to its host.") from error
         except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
-            raise NotFetched(f"It could not be had ({type(error).__name__}).") from error
+            raise NotFetched(f"It could not be fetched ({type(error).__name__}).") from error
 
     async def _follow(self, url: str, max_bytes: int) -> FetchedBytes:
         for _ in range(MAX_REDIRECTS + 1):
@@ -208,7 +208,7 @@ class Fetcher:
                 if response.status not in REDIRECTS or not target:
                     return await _read(url, response, max_bytes)
                 url = urljoin(url, target)
-        raise NotFetched(f"It sends on more than {MAX_REDIRECTS} times.")
+        raise NotFetched(f"It redirects more than {MAX_REDIRECTS} times.")
 
 
 def _parse_url(url: str) -> URL:
