@@ -89,7 +89,7 @@ def _scope_lines(offer: ScopeOffer) -> Iterator[str]:
     yield f"{offer.name}: {', '.join(offer.tools) or 'no tool'}"
     yield f"  fixed tokens: {offer.tokens:,}"
     if offer.tools and not offer.given:
-        yield "  no subagent is started with it now, because the scope notes does as much"
+        yield "  no subagent is started with it now, because the scope notes has the same tools"
     if offer.outside:
         more = f"{offer.outside_tokens:,} more tokens"
         yield f"  from outside: {', '.join(offer.outside)} ({more})"
