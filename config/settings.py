@@ -9,6 +9,7 @@ import re
 import reprlib
 from collections.abc import Hashable, Iterator, Mapping
 from contextvars import ContextVar
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard, get_args
@@ -62,7 +63,9 @@ def explain(error: ErrorDetails, valid: type[BaseModel]) -> str:
             return f"'{key}' is missing."
         case {"type": "value_error", "ctx": {"error": fault}}:
             return f"'{key}': {fault}."
-    return f"'{key}' is {reprlib.repr(error['input'])}, but it {expectation(error)}."
+    value = error["input"]
+    shown = str(value) if isinstance(value, date) else reprlib.repr(value)
+    return f"'{key}' is {shown}, but it {expectation(error)}."
 
 
 def expectation(error: ErrorDetails) -> str:

@@ -46,6 +46,8 @@ def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
         ("qwertz: 1", "unknown key 'qwertz'. config/default.yaml lists the valid ones."),
         ("limits: {tokens: true}", "'limits.tokens' is True, but it must be a valid integer"),
         ("models: {base_url: localhost}", "'models.base_url' is 'localhost', but it must be an"),
+        ("files: {projects: {a: {path: 2026}}}", "path' is 2026, but it must be text in quotes"),
+        ("report: {language: 2026-11-30}", "is 2026-11-30, but it must be text in quotes"),
         ("report: {language: no}", "'report.language' is False, but it must be text in quotes"),
         ("data_dir: 3", "'data_dir' is 3, but it must be text in quotes."),
         ("triage: {categories: {}}", "is {}, but it must have at least 1 item"),
