@@ -317,7 +317,7 @@ def show(
         Path | None, typer.Option(help="Write the files of the run into this folder instead.")
     ] = None,
     thread: Annotated[
-        int | None, typer.Option(help="Show only this thread of a digest, with its draft.")
+        int | None, typer.Option(min=1, help="Show only this thread of a digest, with its draft.")
     ] = None,
     json: JsonOption = False,
 ) -> int:
