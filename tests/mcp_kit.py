@@ -107,7 +107,8 @@ def serve(line):
     try:
         send({"id": message["id"], "result": answer(message)})
     except LookupError as error:
-        send({"id": message["id"], "error": {"code": -32601, "message": str(error)}})
+        code = -32000 if message["method"] == "tools/call" else -32601
+        send({"id": message["id"], "error": {"code": code, "message": str(error)}})
 
 print("a banner that is no message")
 for line in sys.stdin:

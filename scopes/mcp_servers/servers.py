@@ -40,7 +40,6 @@ PATIENCE_S, START_S = 2.0, 10.0
 MAX_BACKOFF_S = 60.0
 MAX_PAGES, MAX_LISTED = 20, 1_000
 """Maximum pages and tools of one listing; the rest is ignored."""
-LOST_CONNECTION_CODES = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
 DOUBTFUL = (types.INVALID_REQUEST, types.INTERNAL_ERROR)
 """Codes of errors that may mean that the connection is lost, such as a session that has ended."""
 TRANSPORT_ERRORS = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError)
@@ -121,9 +120,7 @@ def why(error: BaseException) -> str:
             return "cannot be reached"
         case httpx2.HTTPStatusError():
             return f"refuses us (HTTP {error.response.status_code})"
-        case MCPError() if (
-            error.code == types.CONNECTION_CLOSED and error.message == CLOSED_MESSAGE
-        ):
+        case MCPError() if _is_closed(error):
             return "ended before it answered"
         case MCPError():
             return f"refuses us (error {error.code})"
@@ -136,6 +133,10 @@ class Unreachable(Exception):
     def __init__(self, why: str, *, sent: bool = False) -> None:
         self.sent = sent
         super().__init__(why)
+
+
+def _is_closed(error: MCPError) -> bool:
+    return error.code == types.CONNECTION_CLOSED and error.message == CLOSED_MESSAGE
 
 
 class Connection:
@@ -211,7 +212,7 @@ class Connection:
         except MCPError as error:
             if TOO_MUCH in error.message:
                 raise Unreachable(TOO_MUCH, sent=True) from None
-            if error.code in LOST_CONNECTION_CODES:
+            if _is_closed(error):
                 raise self._break() from None
             if error.code in DOUBTFUL:
                 self._stir.set()
