@@ -237,7 +237,7 @@ class ScheduleService:
 
 
 def _check_times(spec: Schedule, now: datetime) -> None:
-    """Raise ToolError for times that are past, too far ahead or too close to each other."""
+    """Raise ToolError for times that are past or too close to each other."""
     pause = spec.timetable.shortest(now)
     if pause is not None and pause < MIN_PAUSE:
         times_text = when(spec)
