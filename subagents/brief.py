@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 import scopes
 from config.prompts import prompt, prompt_folder
 from config.sections import LimitSettings
-from scopes.effects import MAIL_THREAD, SHEET, Effect, Handles
+from scopes.effects import MAIL_THREAD, Effect, Handles
 from scopes.intent import EMPTY_INTENT, Intent
 from scopes.label import Label, is_conversation, is_list
 from scopes.tool import Item, Tool, Window, estimate_tokens, minute, one_line, tool_schema
@@ -450,11 +450,10 @@ def _kinds_of(handle: str) -> frozenset[str]:
     """Return the kinds of required arguments that take a handle."""
     if is_conversation(handle.partition("/")[0]):
         return frozenset({"thread"} if "/" in handle else {"channel", "thread"})
-    if handle.startswith(SHEET):
-        return frozenset({"sheet"})
     if scopes.scope_of(handle) == "email":
         return frozenset({MAIL_THREAD})
-    return frozenset({"list"} if is_list(handle) else ())
+    prefix, colon, _ = handle.partition(":")
+    return frozenset({prefix} if colon else {"list"} if is_list(handle) else ())
 
 
 Template = tuple[list[Block], list[Block], str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from engine_kit import (
@@ -23,8 +23,8 @@ from standins.slack import LocalSlack
 
 import scopes
 from bot.local.model.answer import Answer
-from scopes.effects import Handles
-from scopes.tool import estimate_tokens, not_found
+from scopes.effects import HandleArgument, Handles
+from scopes.tool import ToolContext, ToolResult, estimate_tokens, not_found, tool
 from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
 from subagents.contracts import CONTRACTS
 
@@ -103,6 +103,19 @@ def test_tools_without_a_usable_handle_are_not_offered(
     offered = {t.name for t in tools_for("answer", scopes.scope(name).tools, held)}
     assert usable <= offered
     assert not useless & offered
+
+
+@tool()
+async def read_status(
+    ctx: ToolContext, service: Annotated[str, HandleArgument("status")]
+) -> ToolResult:
+    """Read the status of a service."""
+    return ToolResult(note=service)
+
+
+def test_tool_of_a_new_scope_is_offered_with_the_handles_of_its_prefix() -> None:
+    assert tools_for("answer", [read_status], {"status:web": "web"}) == (read_status,)
+    assert tools_for("answer", [read_status], {"data:shop": "shop"}) == ()
 
 
 def test_siblings_with_handles_of_the_same_kinds_share_prompt_and_schemas() -> None:
