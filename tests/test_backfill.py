@@ -218,6 +218,14 @@ async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(data
         assert past.slack.calls["conversations.replies"] == before + 3  # one of two pages
 
 
+async def test_pages_after_an_empty_one_are_read(data_dir: Path) -> None:
+    """Slack may return fewer messages than asked for, even none, before the last page."""
+    messages = (message_at(2), message_at(1, "no request"))
+    async with running_backfill(data_dir, place(*messages), page_size=1) as past:
+        past.slack.faults.append(Fault("conversations.history", "empty"))
+        assert await past.look() == [("mention", ts(2))]
+
+
 async def test_edit_in_the_gap_updates_the_waiting_request(data_dir: Path) -> None:
     async with running_backfill(data_dir, place(message_at(1))) as past:
         await past.look()

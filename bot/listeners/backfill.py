@@ -220,7 +220,7 @@ class Backfill:
                 if isinstance(each, dict) and isinstance(ts := each.get("ts"), str):
                     messages[ts] = each
             cursor = str((body.get("response_metadata") or {}).get("next_cursor") or "")
-            if cursor in seen or min(messages, default="") <= until:
+            if cursor in seen or min(messages, default="~") <= until:
                 return messages
             seen.add(cursor)
 

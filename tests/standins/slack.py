@@ -23,6 +23,7 @@ from standins.slack_faults import (
     StreamsRefused,
     apply_fault,
     drop_if_lost,
+    empty_if_asked,
     next_fault,
     rate_limit_response,
     refusal,
@@ -213,6 +214,7 @@ class LocalSlack(server.LocalSlack):
         if self.streams_refused and method.endswith("Stream"):
             return stream_refusal(self.streams_refused)
         response = await self._refuse_call(method, request) or await super()._serve(request)
+        response = empty_if_asked(fault, response)
         if identity := self._whose(request):
             response.headers["x-oauth-scopes"] = ",".join(sorted(scopes_of(identity)))
         return Response() if await drop_if_lost(fault, request) else response

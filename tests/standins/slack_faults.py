@@ -1,6 +1,7 @@
 """Scripted failures of the local Slack, and the error answers of its Web API."""
 
 import asyncio
+import json
 import math
 from typing import Any, Literal, NamedTuple, SupportsIndex
 
@@ -22,8 +23,9 @@ class Fault(NamedTuple):
     method: str
     kind: str
     """"429", "500", "drop" (the connection, before anything is done), "lost" (all is done, then
-    the connection drops), "slow" (answers late), "malformed" (cut JSON), "missing_scope", and
-    "error:<code>" for any error of Slack's.
+    the connection drops), "slow" (answers late), "malformed" (cut JSON), "empty" (a page without
+    messages, with the cursor of the next one), "missing_scope", and "error:<code>" for any error
+    of Slack's.
     """
     seconds: float = 1.0
     """Retry-After of a 429, delay of "slow"."""
@@ -50,13 +52,13 @@ async def apply_fault(fault: Fault, request: Request) -> Response | None:
         case "429":
             return rate_limit_response(fault.seconds)
         case "500":
-            return Response("Internal Server Error", 500, media_type="text/plain")
+            return Response("<html>Internal Server Error</html>", 500, media_type="text/html")
         case "malformed":
             return Response('{"ok": true, "mess', media_type="application/json")
         case "drop":
             await drop_connection(request.scope)
             return Response()
-        case "lost":
+        case "lost" | "empty":
             return None
         case "slow":
             await asyncio.sleep(fault.seconds)
@@ -74,6 +76,13 @@ async def drop_if_lost(fault: Fault | None, request: Request) -> bool:
         return False
     await drop_connection(request.scope)
     return True
+
+
+def empty_if_asked(fault: Fault | None, response: Response) -> Response:
+    """Return the answer, without its messages if the page is to be empty."""
+    if fault is None or fault.kind != "empty":
+        return response
+    return json_response({**json.loads(bytes(response.body)), "messages": []})
 
 
 def refusal(code: str, **extra: Any) -> Response:
