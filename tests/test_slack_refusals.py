@@ -20,7 +20,7 @@ from engine_kit import (
     use,
     workspace,
 )
-from serve_kit import Served, change_settings, echo, serve, with_rules, with_sections
+from serve_kit import ASKER, Served, change_settings, echo, serve, with_rules, with_sections
 from standins.slack import BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, LastingFaults
 from standins.slack_scopes import BOT_SCOPES, Identity
@@ -132,6 +132,23 @@ async def test_request_ends_in_an_answer_or_an_error_when_slack_refuses_a_write(
             slack.faults = []
             assert slack.calls[method] > before
             assert outcome(bot, thread) in allowed, (code, kind)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [("restricted_action", 1), ("not_in_channel", 1), ("thread_not_found", 0)]
+)
+async def test_requester_is_told_that_the_bot_cannot_write_where_they_asked(
+    tmp_path: Path, code: str, told: int
+) -> None:
+    """Nobody is told whose message is gone."""
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
+        bot.slack.faults += [Fault(each, f"error:{code}") for each in (START, POST, POST)]
+        thread = bot.ask()
+        await bot.quiet()
+        assert bot.slack.faults == []
+        assert bot.replies(thread) == []
+        text = phrase("reply.closed", channel=f"<#{bot.channel}>")
+        assert [m.text for m in bot.slack.visible(bot.slack.people.dm(ASKER))] == [text] * told
 
 
 async def test_private_message_that_slack_refuses_is_not_posted_in_public(tmp_path: Path) -> None:

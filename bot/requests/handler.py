@@ -33,9 +33,9 @@ from bot.runs.store import RunNotFound, Store
 from bot.runs.worker import Worker
 from bot.slack import blocks
 from bot.slack.assistant_pane import title_of
-from bot.slack.client import WriteFailed
+from bot.slack.client import ChannelClosed, WriteFailed
 from bot.slack.markdown import Prose
-from bot.slack.messages import Mark
+from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import (
@@ -374,7 +374,12 @@ class RequestHandler:
         reply_state = request.reply
         reply = StreamingReply(self.writer, request, self.settings.reply, reply_state)
         try:
-            reply_state = await reply.apologise(text, request.run or "")
+            try:
+                reply_state = await reply.apologise(text, request.run or "")
+            except ChannelClosed as error:
+                if error.code == "thread_not_found" or request.channel.startswith("D"):
+                    raise
+                await self._report_closed(request)
         except Exception as error:  # top-level boundary: the request is over, reported or not
             trace = not isinstance(error, WriteFailed)
             log.warning("%s is not told of its failure: %s", request.key, error, exc_info=trace)
@@ -388,3 +393,9 @@ class RequestHandler:
                 log.info("run %s was not begun", request.run)
         await self.inbox.finish(request.key, "failed", reply_state)
         return "failed"
+
+    async def _report_closed(self, request: StoredRequest) -> None:
+        """Tell the requester in a direct message that the bot cannot write where they asked."""
+        text = phrase("reply.closed", channel=f"<#{request.channel}>")
+        place, mark = await self.writer.direct(request.user), Mark(f"{request.written_key}/closed")
+        await self.writer.post(mark, place, None, MessagePart(text), look_first=True)
