@@ -137,6 +137,14 @@ async def test_approved_message_is_not_posted_after_its_channel_was_left_or_arch
         assert posted_texts(bot) == []
 
 
+async def test_card_says_that_the_bot_may_not_post_in_a_restricted_channel(bot: Served) -> None:
+    shown = await ask_for_card(bot)
+    bot.slack.faults.append(Fault("chat.postMessage", "error:restricted_action"))
+    bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+    await reaches(bot, "failed")
+    await until(lambda: "It was not written: I may not post there." in again(bot, shown).text)
+
+
 async def test_click_by_a_user_who_is_no_longer_a_full_member_is_refused(bot: Served) -> None:
     shown = await ask_for_card(bot)
     users = bot.slack.state.users

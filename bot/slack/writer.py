@@ -407,7 +407,8 @@ def _tool_errors() -> Iterator[None]:
     try:
         yield
     except WriteFailed as error:
-        why = ERROR_MESSAGES.get(error.code, f"Slack says {error.code}")
-        lasts = isinstance(error, ChannelClosed) or error.code in ERROR_MESSAGES
-        again = "" if lasts else " Try again later."
+        is_closed = isinstance(error, ChannelClosed)
+        default = "I may not post there" if is_closed else f"Slack says {error.code}"
+        why = ERROR_MESSAGES.get(error.code, default)
+        again = "" if is_closed or error.code in ERROR_MESSAGES else " Try again later."
         raise ToolError(f"It was not written: {why}.{again}") from error
