@@ -83,8 +83,10 @@ async def test_first_connection_is_retried_and_finds_what_was_lost_before(
     channel = next(iter(slack.state.channels))
     thread = slack.people.say(ASKER, channel, mention("Anybody there?"))
     await until(lambda: all(d.reason for d in slack.deliveries))
-    slack.faults.append(Fault("apps.connections.open", "malformed"))
+    slack.faults += [Fault("apps.connections.open", kind) for kind in ("malformed", "500")]
     async with serve(tmp_path, scripted_parent(echo), slack=slack) as bot:
         await bot.answer(thread)
     assert slack.faults == []
-    assert [r for r in caplog.records if r.message.startswith("no socket to Slack")]
+    lines = [r.message for r in caplog.records if r.message.startswith("no socket to Slack")]
+    assert all("(no proper answer)" in line for line in lines)
+    assert lines

@@ -240,7 +240,7 @@ class Sockets:
 def _refusal(response: object) -> tuple[str, float]:
     """Return the reason of Slack's refusal, and the seconds that it asks to wait."""
     data = getattr(response, "data", None)  # a malformed answer has no data
-    code = str(data.get("error") if isinstance(data, dict) else "no proper answer")
+    code = str((data.get("error") if isinstance(data, dict) else "") or "no proper answer")
     headers = getattr(response, "headers", None) or {}
     retry_after = headers.get("Retry-After") or headers.get("retry-after") or ""
     return code, float(retry_after) if str(retry_after).isdigit() else 0.0
