@@ -142,6 +142,23 @@ class _Waiting(AsyncRateLimitErrorRetryHandler):
         await self._turns.take(method)
 
 
+class _Repeating(AsyncServerErrorRetryHandler):
+    """Repeats reads that Slack could not complete; the SDK's handler knows two statuses only."""
+
+    async def _can_retry_async(
+        self,
+        *,
+        state: RetryState,
+        request: HttpRequest,
+        response: HttpResponse | None = None,
+        error: Exception | None = None,
+    ) -> bool:
+        if response is None:
+            return False
+        body = response.body if isinstance(response.body, dict) else {}
+        return response.status_code >= 500 or body.get("error") in TRANSIENT_ERRORS
+
+
 @dataclass(frozen=True, slots=True)
 class SlackClient:
     """One token's calls."""
@@ -234,7 +251,7 @@ def connect(
                 max_retry_count=limits.retry_attempts,
                 error_types=[aiohttp.ServerConnectionError, aiohttp.ClientOSError, TimeoutError],
             ),
-            AsyncServerErrorRetryHandler(max_retry_count=limits.retry_attempts),
+            _Repeating(limits.retry_attempts),
         ],
     )
     return SlackClient(client, limits.page_size, turns)

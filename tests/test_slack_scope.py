@@ -391,3 +391,10 @@ async def test_malformed_slack_response_is_reported_in_one_sentence_and_not_cach
         call.slack.faults.clear()
         found = await call.reader.conversations("C0SUPPORT", WINDOW)
         assert len(found) == 3, "a failure was cached"
+
+
+@pytest.mark.parametrize("kind", ["500", "error:internal_error"])
+async def test_read_that_slack_could_not_complete_is_repeated(kind: str) -> None:
+    async with slack_caller(channels=(channel(*THREADS),), retry_attempts=1) as call:
+        call.slack.faults.append(Fault("conversations.history", kind))
+        assert len(await call.reader.conversations("C0SUPPORT", WINDOW)) == 3
