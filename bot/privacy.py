@@ -457,12 +457,13 @@ async def _stays(forget: Forget, pending: sa.Row[Any], grace: timedelta) -> bool
 async def note_changes(
     database: Database, channel: str, messages: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Record messages that are edited in a listing, or deleted with only their replies left.
+    """Record messages of a listing that people edited, or deleted with only replies left.
 
-    A message that was deleted completely is not in a listing, but neither are replies: unlisted
-    messages are not recorded.
+    Bots, and this one most of all, edit their messages while they write them. A message that was
+    deleted completely is not in a listing, but neither are replies: unlisted messages are not
+    recorded.
     """
-    changed = [m for m in messages if m.get("edited") or _is_gone(m)]
+    changed = [m for m in messages if (m.get("edited") and not m.get("bot_id")) or _is_gone(m)]
     by_id = {f"{channel}/{m.get('ts')}": m for m in changed}
     for some in chunks(by_id):
         query = sa.select(quoted.c.item).distinct().where(quoted.c.item.in_(some))

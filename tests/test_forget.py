@@ -280,8 +280,11 @@ async def test_edit_found_in_a_later_listing_is_forgotten_like_a_reported_one(
     channel, _, ts = CARD.partition("/")
     async with store_with_runs(in_file, run_with_findings()) as store:
         edited = {"user": "U0ANA", "ts": f"{datetime.now(UTC).timestamp():.6f}"}
-        listed = [{"ts": ts, "text": "my card works", "edited": edited}]
-        await note_changes(store.database, channel, listed)
+        listed = {"ts": ts, "text": "my card works", "edited": edited}
+        await note_changes(store.database, channel, [{**listed, "bot_id": "B0BOT"}])
+        assert await forget_pending(store.database, timedelta()) == 0
+        assert await tables_with(store.database, [CARD_TEXT]) != [], "a bot has edited it"
+        await note_changes(store.database, channel, [listed])
         assert await forget_pending(store.database, timedelta()) == 0
         assert await tables_with(store.database, [CARD_TEXT]) == []
 
