@@ -86,7 +86,7 @@ async def search_mail(ctx: ToolContext, query: str = "", cursor: str = "") -> To
     items = tuple(_hit(each, mailbox.owner, address) for each in threads)
     more = f'More: call again with cursor="{end}", or narrow the query.' if refs[end:] else ""
     note = (
-        f"{len(items)} threads in window; read_mail_thread reads one."
+        f"Mailbox {address}: {len(items)} threads in window; read_mail_thread reads one."
         if items
         else "No thread of the window matches."
     )
@@ -111,9 +111,11 @@ async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str =
     found = _as_of(await _thread(mailbox, thread), ctx.window)
     if found is None:
         raise ToolError(not_found(MAIL_THREAD, thread))
-    pieces = list(_pieces(found, mailbox.owner, await mailbox.address(), ctx.max_output_tokens))
+    address = await mailbox.address()
+    pieces = list(_pieces(found, mailbox.owner, address, ctx.max_output_tokens))
     kept, _, more = _page(ctx, pieces, cursor)
-    note = f"{len(found.messages)} messages in thread.{'' if more else ' Last page.'}"
+    count = f"{len(found.messages)} messages in thread."
+    note = f"Mailbox {address}: {count}{'' if more else ' Last page.'}"
     holds = {found.id: tuple(piece.id for piece in pieces)}
     label = label_of(found.id, mailbox.owner)
     handles = {found.id: TITLE}

@@ -103,8 +103,10 @@ async def test_mail_search_finds_only_messages_inside_the_time_window(query: str
         at.ctx = replace(at.ctx, window=window)
         found = await at("search_mail", query=query)
         assert [i.id for i in found.items] == [f"{id_of(5)}/{id_of(5)}"]
-        assert found.note == "1 threads in window; read_mail_thread reads one."
+        whose = f"Mailbox {ME}:"  # who is "me" in the mails
+        assert found.note == f"{whose} 1 threads in window; read_mail_thread reads one."
         read = await at("read_mail_thread", thread=id_of(5))
+        assert read.note == f"{whose} 1 messages in thread. Last page."
         assert [i.id for i in read.items] == [f"{id_of(5)}/{id_of(5)}"]
         assert "No mail thread" in await at.refusal_reason("read_mail_thread", thread=id_of(9))
 
