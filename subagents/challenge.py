@@ -217,13 +217,13 @@ class Challenge:
     """Finding and judge -> the last opinion that counts; an author's one is its defence."""
     without_evidence: list[Opinion] = field(default_factory=list)
 
-    def record(self, opinions: Iterable[Opinion]) -> bool:
-        """Add a round's opinions; return whether any verdict changed.
+    def record(self, opinions: Iterable[Opinion]) -> set[str]:
+        """Add a round's opinions; return the findings whose verdicts changed.
 
         An opinion counts if it quotes the material, or names a known finding as the same;
         `out_of_scope` needs neither. An author defends once.
         """
-        changed = False
+        changed = set()
         for draft in opinions:
             key = (draft.finding, draft.judge)
             defends = self.authors.get(draft.finding) == draft.judge
@@ -233,7 +233,8 @@ class Challenge:
                 self.without_evidence.append(draft)
                 continue
             before = self.opinions.get(key)
-            changed |= before is None or _vote(before) != _vote(opinion)
+            if before is None or _vote(before) != _vote(opinion):
+                changed.add(draft.finding)
             self.opinions[key] = opinion
         return changed
 
@@ -254,15 +255,17 @@ class Challenge:
         parts = [(o.verdict, o.duplicate_of, o.place, o.evidence) for o in against]
         return sorted(" | ".join(filter(None, each)) for each in parts)
 
-    def open(self) -> set[str]:
+    def open(self, changed: Collection[str]) -> set[str]:
         """Return the findings that another round may change: too few have judged them, or
-        somebody objects, unless all who judged them and their author weaken them."""
+        somebody objects, unless all who judged them and their author weaken them, or no verdict
+        on them `changed` in this round: their judges would be asked the same again."""
         undecided = set()
         for id, author in self.authors.items():
             opinions, defence = self._on(id), self.opinions.get((id, author))
             every = [*opinions, defence] if defence else []
             weakened = bool(every) and all(o.verdict == "weaken" for o in every)
-            if len(opinions) < JUDGES_PER_FINDING or (self.objections(id) and not weakened):
+            contested = id in changed and self.objections(id) and not weakened
+            if len(opinions) < JUDGES_PER_FINDING or contested:
                 undecided.add(id)
         return undecided
 

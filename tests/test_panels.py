@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,24 @@ async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_v
     (_, challenge, _) = done.report.phases
     assert (challenge.rounds, challenge.stopped) == (2, "")
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_a_third_round_judges_only_what_changed_in_the_second(tmp_path: Path) -> None:
+    counts: dict[str, int] = {}
+
+    def judge(body: Json) -> Answer:
+        """Refute, but weaken the second point when asked again."""
+        again, shown = count_contexts(body, counts) > 1, to_judge(body)
+        said = {quote_of(text): "refute" for text in shown.values()}
+        said |= {q: "weaken" for q in said if again and q.startswith("value_2 ")}
+        return verdicts(
+            *(verdict(id, said[q := quote_of(text)], evidence=q) for id, text in shown.items())
+        )
+
+    responders = PanelModel({"correctness": finds(point(1), point(2))}, judge)
+    done = await run_panel(responders, tmp_path)
+    asked = Counter(quote_of(t)[:7] for body in done.judgements for t in to_judge(body).values())
+    assert asked == {"value_1": 5, "value_2": 7}, "two judges in each round, and the author"
 
 
 async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_round(

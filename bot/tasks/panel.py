@@ -422,7 +422,7 @@ class Panel(ReportTask[PanelReport]):
         self.challenge = challenge = Challenge(findings, authors, self.texts)
         affinities = {each.name: each.affinity for each in self.profile.specialists}
         routed = route(findings.values(), authors, affinities, found_by=found_by)
-        unresolved, changed = set(findings), True
+        unresolved = changed = set(findings)
         while unresolved and changed and self._may_go_on(phase, CHALLENGE_ROUNDS):
             phase.rounds += 1
             assignments = {
@@ -430,10 +430,10 @@ class Panel(ReportTask[PanelReport]):
             }
             opinions = await self._opinions(phase, assignments, phase.rounds)
             changed = challenge.record(opinions)
-            unresolved = challenge.open()
+            unresolved = challenge.open(changed)
             if phase.rounds == 1 and unresolved:
                 await self._defend(phase, unresolved)
-                unresolved = challenge.open()
+                unresolved = challenge.open(changed)
         if not unresolved or not changed:
             phase.stopped = ""
         self.alarms += challenge.alarms()
