@@ -255,6 +255,10 @@ class Challenge:
         parts = [(o.verdict, o.duplicate_of, o.place, o.evidence) for o in against]
         return sorted(" | ".join(filter(None, each)) for each in parts)
 
+    def same_as(self, finding: str) -> set[str]:
+        """Return the findings that judges call the same as this one."""
+        return {o.duplicate_of for o in self._on(finding) if o.duplicate_of}
+
     def open(self, changed: Collection[str]) -> set[str]:
         """Return the findings that another round may change: too few have judged them, or
         somebody objects, unless all who judged them and their author weaken them, or no verdict

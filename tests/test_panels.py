@@ -17,6 +17,7 @@ from panel_kit import (
     PanelModel,
     Voice,
     count_contexts,
+    defends,
     finds,
     material,
     panel,
@@ -148,6 +149,36 @@ async def test_a_third_round_judges_only_what_changed_in_the_second(tmp_path: Pa
     done = await run_panel(responders, tmp_path)
     asked = Counter(quote_of(t)[:7] for body in done.judgements for t in to_judge(body).values())
     assert asked == {"value_1": 5, "value_2": 7}, "two judges in each round, and the author"
+
+
+async def test_author_reads_the_finding_that_judges_call_the_same_as_its_own(
+    tmp_path: Path,
+) -> None:
+    ids: dict[str, str] = {}
+
+    def judge(body: Json) -> Answer:
+        """Call the first point the same as the second; confirm the second."""
+        ids.update({quote_of(text)[:7]: id for id, text in to_judge(body).items()})
+        one, other = ids["value_1"], ids["value_2"]
+        said = {one: "duplicate", other: "confirm"}
+        return verdicts(
+            *(
+                verdict(id, said[id], duplicate_of=other, evidence=quote_of(text))
+                for id, text in to_judge(body).items()
+            )
+        )
+
+    points = {"a": finds(point(1, "a"), point(2, "a"))}
+    own = tmp_path / "profiles"
+    write_profile(own)
+    settings = panel_settings(profiles=own)
+    done = await run_panel(PanelModel(points, judge), tmp_path, profile="own", settings=settings)
+    (defence,) = [to_judge(body) for body in done.judgements if defends(body)]
+    (shown,) = defence.values()
+    assert "objection: duplicate" in shown
+    assert "called the same: [F" in shown
+    assert sentence("claim 2", 9) in shown
+    assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
 async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_round(

@@ -503,10 +503,14 @@ class Panel(ReportTask[PanelReport]):
         found = self.found[id]
         author, lines = found.found_by[0], [found.clean.line()]
         lines += [f"  objection: {each}" for each in self.challenge.objections(id)]
+        same = [self.found[each] for each in sorted(self.challenge.same_as(id))]
+        lines += [f"  called the same: {each.clean.line()}" for each in same]
         if defence := self.challenge.opinions.get((id, author)):
             evidence = json.dumps(defence.evidence, ensure_ascii=False)
             lines.append(f"  defence: {defence.verdict} | {defence.place} | {evidence}")
-        return Passage.of(id, "\n".join(lines), author, [*found.sources, *found.judged_in])
+        made_from = [source for each in same for source in each.sources]
+        sources = [*found.sources, *found.judged_in, *made_from]
+        return Passage.of(id, "\n".join(lines), author, sources)
 
     def _brief(
         self,
