@@ -56,8 +56,10 @@ Json = dict[str, Any]
 async def test_agreeing_specialists_finish_after_two_rounds_and_one_verdict_round(
     tmp_path: Path,
 ) -> None:
-    done = await run_panel(PanelModel(EACH), tmp_path)
+    fixed = point(3, SPECIALISTS[2], claim="It is slow.", fix="Do not compute it twice")
+    done = await run_panel(PanelModel(EACH | {SPECIALISTS[2]: finds(fixed)}), tmp_path)
     report = done.report
+    assert report.alarms == [], "a fix is an order to the author"
     assert report.status == "complete"
     assert [f.outcome for f in report.findings] == ["confirmed"] * 5
     assert {s.name: (s.rounds, s.stable) for s in report.specialists} == dict.fromkeys(

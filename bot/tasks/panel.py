@@ -383,8 +383,8 @@ class Panel(ReportTask[PanelReport]):
         """Withhold findings that no other context may read, and join equal ones of specialists."""
         groups: dict[str, list[SpecialistFinding]] = {}
         for reading in self.readings:
-            texts = (f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found)
-            if orders := sum(is_instruction(printable(text)) for text in texts):
+            claims = (f.finding.claim for f in reading.found)  # a fix is an order by its form
+            if orders := sum(is_instruction(printable(claim)) for claim in claims):
                 self.alarms["instruction", reading.specialist.name] += orders
             own = [each for each in reading.found if isinstance(each.shown, CleanFinding)]
             others = [group[0].finding for group in groups.values()]
