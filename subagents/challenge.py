@@ -89,14 +89,20 @@ class FindingChanges:
     """Id now, id before."""
 
 
-def compare(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> FindingChanges:
+def compare(
+    now: Sequence[ReviewFinding], before: Sequence[ReviewFinding], *, reworded: bool = True
+) -> FindingChanges:
     """Match findings by place and claim, not by wording; each to one at most.
 
-    In one category a common quote is enough; in two they have one line and share most quotes.
+    In one category a common quote is enough if claims may be `reworded`, as by a later review:
+    where one review joins findings, a fault that it takes for another one is lost. In two
+    categories they have one line and share most quotes.
     """
     left = [_Trace.of(finding) for finding in now]
     right = [_Trace.of(finding) for finding in before]
-    likeness = {(k, n): a.likeness(b) for k, a in enumerate(left) for n, b in enumerate(right)}
+    likeness = {
+        (k, n): a.likeness(b, reworded) for k, a in enumerate(left) for n, b in enumerate(right)
+    }
     pairs: dict[int, int] = {}
     for k, n in sorted(likeness, key=lambda pair: (-likeness[pair], pair)):
         if likeness[k, n] and k not in pairs and n not in pairs.values():
@@ -133,13 +139,14 @@ class _Trace:
         words = frozenset(shingles(finding.claim, words=1))
         return cls(source, line, finding.category, quotes, words)
 
-    def likeness(self, other: _Trace) -> float:
+    def likeness(self, other: _Trace, reworded: bool) -> float:
         """Return how much two findings are the same; 0 = they are not."""
         if self.source != other.source:
             return 0.0
         shared = len(self.words & other.words) / max(1, len(self.words | other.words))
         if self.category == other.category:
-            if any(_overlap(a, b) for a in self.quotes for b in other.quotes):
+            quoted = any(_overlap(a, b) for a in self.quotes for b in other.quotes)
+            if quoted and (reworded or shared >= RELATED):
                 return 2 + shared
             if self._is_near(other) and shared >= RELATED:
                 return 1 + shared

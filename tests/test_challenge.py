@@ -152,6 +152,15 @@ def test_finding_is_matched_with_an_earlier_one_by_place_quote_and_claim(
     assert (changes.new, changes.fixed) == (((), ()) if same else (("A1",), ("B1",)))
 
 
+def test_one_review_joins_two_faults_of_one_line_only_if_their_claims_are_alike() -> None:
+    line = {"place": "pay.py:15", "quotes": ["if amount > order.paid:"]}
+    one = review_finding("A1", claim="Earlier refunds are not subtracted from the limit", **line)
+    other = review_finding("B1", claim="A negative value passes the check", **line)
+    again = review_finding("B2", claim="The limit ignores earlier refunds", **line)
+    assert compare([one], [other], reworded=False).remaining == ()
+    assert compare([one], [again], reworded=False).remaining == (("A1", "B2"),)
+
+
 def test_two_rounds_are_stable_with_the_same_findings_and_severities() -> None:
     one, other = (
         review_finding("A1"),

@@ -169,7 +169,7 @@ class SpecialistReading:
                 points.append(point.model_copy(update={"id": checked.id, "place": place}))
                 origins[checked.id] = (result.id, checked.links)
         earlier = [each.finding for each in self.found]
-        before = dict(compare(points, earlier).remaining)
+        before = dict(compare(points, earlier, reworded=False).remaining)
         by_id = {each.finding.id: each for each in self.found}
         for point in points:
             source, links = origins[point.id]
@@ -388,7 +388,8 @@ class Panel(ReportTask[PanelReport]):
                 self.alarms["instruction", reading.specialist.name] += orders
             own = [each for each in reading.found if isinstance(each.shown, CleanFinding)]
             others = [group[0].finding for group in groups.values()]
-            same = dict(compare([each.finding for each in own], others).remaining)
+            found = [each.finding for each in own]
+            same = dict(compare(found, others, reworded=False).remaining)
             for each in own:
                 groups.setdefault(same.get(each.finding.id, each.finding.id), []).append(each)
             withheld = (each for each in reading.found if not isinstance(each.shown, CleanFinding))
