@@ -67,6 +67,8 @@ class Excerpt:
 
 
 _FILE_POSITION = re.compile(r"(?P<of>.+?):(?P<line>\d{1,7})(?:[-–]\d{1,7})?")
+_HUNK = re.compile(r"^@@ -\d", re.MULTILINE)
+"""The head of a part of a diff."""
 _MARKS = ('"“”„«»', "'’‘")
 """Quotation marks that a faithful copy may exchange."""
 
@@ -85,7 +87,7 @@ class Material:
     def find(self, quote: str, near: str = "") -> Excerpt | None:
         """Return the span that a quote copies, ignoring case, spaces and quotation marks.
 
-        `near`: the place to search first.
+        `near`: the place to search first. Of a diff a line that it removes comes last.
         """
         words = printable(quote).strip(" \"'.…").split()
         if len("".join(words)) < 2:
@@ -93,9 +95,15 @@ class Material:
         pattern = re.compile(r"\s+".join(map(_any_marks, words)), re.IGNORECASE)
         source, _ = source_of(near)
         for id in sorted(self.texts, key=lambda id: source_of(id)[0] != source):
-            if found := pattern.search(self.texts[id]):
+            if all_found := list(pattern.finditer(self.texts[id])):
+                found = min(all_found, key=lambda each: self._is_removed(id, each.start()))
                 return Excerpt(self._place(id, found.start()), found[0])
         return None
+
+    def _is_removed(self, id: str, at: int) -> bool:
+        """Return whether a diff removes the line at this position."""
+        text = self.texts[id]
+        return _HUNK.search(text) is not None and text[text.rfind("\n", 0, at) + 1] == "-"
 
     def holder(self, place: str) -> str:
         """Return the id of the text that holds a place; empty if none does."""

@@ -80,6 +80,13 @@ def test_place_is_mapped_to_a_place_in_the_material(place: str, quote: str, expe
     assert clean(place=place, quotes=[quote]).place == expected
 
 
+def test_quote_in_a_diff_is_found_in_the_line_that_it_adds() -> None:
+    diff = "@@ -1,2 +1,2 @@\n-def pay(sum):\n-    check(sum)\n+def pay(sum):\n     send(sum)"
+    material = Material({"a.diff:1": diff})
+    found = [material.find(quote) for quote in ("def pay(sum)", "check(sum)", "send(sum)")]
+    assert [each and each.place for each in found] == ["a.diff:4", "a.diff:3", "a.diff:5"]
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
