@@ -122,7 +122,7 @@ ORDERS = tuple(
     re.compile(START + order, re.IGNORECASE | re.VERBOSE)
     for order in (
         rf"{WRITE}\s+{THING}\s+{TO}{TO_ANY}{END}",
-        rf"{WRITE}\s+{TO}{TO_ANY}\s+(?:that|dass|que|{QUOTE})",
+        rf"{WRITE}\s+{TO}{TO_ANY}(?:\s+(?:that|dass|que|{QUOTE})|{END})",
         rf"(?:tell|notify|inform|remind|dm|message|ping|send)\s+{TO_ANY}(?:{MESSAGE}|{END})",
         rf"let\s+{TO_ANY}\s+know\b",
         rf"(?:(?:reply|react)\s+to|answer)\s+{TO_MESSAGE}(?:\s+(?:with|that)\s|{END})",
