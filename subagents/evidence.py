@@ -199,12 +199,13 @@ class SourceLog:
         )
 
     def threads(self) -> dict[str, list[Item]]:
-        """Return root id -> the items of that thread, ordered by id."""
-        found: dict[str, list[Item]] = {}
+        """Return root id -> the items of that thread, the oldest first; threads are in the order
+        of their ids."""
+        found: dict[str, list[tuple[datetime, str, Item]]] = {}
         for item in sorted(self.items.values(), key=lambda i: i.id):
             if item.at:
-                found.setdefault(item.thread or item.id, []).append(item)
-        return found
+                found.setdefault(item.thread or item.id, []).append((item.at, item.id, item))
+        return {root: [item for *_, item in sorted(each)] for root, each in found.items()}
 
 
 MIN_FOUND = 12

@@ -272,3 +272,10 @@ def test_trailing_braces_are_written_only_by_code(text: str) -> None:
     assert not line.endswith("}") or line.endswith(" {}")
     noted = Item("C1/1.2", text, None, TRUSTED_LABEL, at=SEEN, by="Ana", notes=("edited",)).line()
     assert noted.endswith(" {edited}")
+
+
+def test_thread_begins_with_its_oldest_item_whatever_the_ids() -> None:
+    answer, opening = item(1, thread="C1/2", at=AT + timedelta(days=1)), item(2, at=AT)
+    reading = SourceLog()
+    reading.add([opening, answer], {})
+    assert reading.threads() == {"C1/2": [opening, answer]}, "ids of mails are in no order"
