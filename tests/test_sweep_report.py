@@ -156,7 +156,10 @@ def test_closed_issues_name_each_customer_once() -> None:
         finding("F1.2", "declined", customers=["Bar Luna"], claim="Bar Luna: wants a till"),
     ]
     document = swept(section("a", *found))
-    assert "#a (2) Bar Luna, Bar Sol: Refund arrived" in text_of(document)
+    text = text_of(document)
+    assert "#a (2) Bar Luna, Bar Sol: Refund arrived" in text
+    assert "2 solved" in text
+    assert "solved" not in text_of(swept(section("a", found[1]))).partition("✓ solved")[0]
     assert [row["state"] for row in rows(document)] == ["solved", "declined"]
 
 

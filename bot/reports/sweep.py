@@ -140,7 +140,8 @@ class _Sweep:
     def _waiting_counts(self) -> list[str]:
         """Count the waiting customers by what they wait for, and the customers who were helped."""
         members = [m for problem in self.facts.problems for m in problem.active]
-        solved = sum(map(len, self.closed.values()))
+        helped = [f for names in self.closed.values() for f in names.values()]
+        solved = sum(finding.state == "solved" for finding in helped)
         solved_ones = self.words("solved_ones", n=solved) if solved else ""
         return [self.facts.states(members), self._new(), solved_ones]
 
