@@ -698,6 +698,11 @@ class PanelPhase(DocumentPart):
     stopped: Literal["", "budget", "rounds", "user"] = ""
     """What ended it before it was settled; empty if nothing did."""
 
+    @property
+    def is_cut(self) -> bool:
+        """Return whether it ended early; its limit of rounds is its usual end."""
+        return self.stopped not in ("", "rounds")
+
 
 class PanelAlarm(DocumentPart):
     """Something that a specialist did and should not."""

@@ -91,7 +91,7 @@ def _lead(document: PanelReport) -> Iterator[str]:
             remaining=changes.count("remaining"),
         )
     if document.status == "partial" and not gaps(document):
-        if any(each.stopped for each in document.phases):
+        if any(each.is_cut for each in document.phases):
             yield phrase("panel.ended_early")
     elif document.status != "complete":
         yield phrase(f"panel.ended_{document.status}")

@@ -626,7 +626,7 @@ class Panel(ReportTask[PanelReport]):
         results = self.fanout.own
         coverage = self._coverage(results)
         some = any(reading.read for reading in self.readings)
-        is_incomplete = self.degraded or any(phase.stopped for phase in self.phases)
+        is_incomplete = self.degraded or any(phase.is_cut for phase in self.phases)
         return PanelReport(
             **self.shared_fields(),
             status=self.status(some and not is_incomplete, some, coverage),
