@@ -97,7 +97,7 @@ def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[s
     and are nobody's words. Left out are also runs of `OWN_RUN_WORDS` words in a row from `own` and
     a day.
     """
-    tokens, unspaced = _tokens(text)
+    tokens, _ = _tokens(text)
     found: list[tuple[int, int]] = []
     for start, end in _windows(tokens):
         window = tuple(tokens[start:end])
@@ -109,7 +109,7 @@ def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[s
             found[-1] = (found[-1][0], end)
         else:
             found.append((start, end))
-    return [_join(tokens[start:end], unspaced) for start, end in found]
+    return [_join(tokens[start:end]) for start, end in found]
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -183,9 +183,7 @@ def _says_something(window: tuple[str, ...]) -> bool:
     return 2 * plain >= len(window)
 
 
-def _join(tokens: list[str], unspaced: bool) -> str:
-    if not unspaced:
-        return " ".join(tokens)
+def _join(tokens: list[str]) -> str:
     parts = [token if _weight(token) < 4 else f" {token} " for token in tokens]
     return " ".join("".join(parts).split())
 

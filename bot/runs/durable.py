@@ -358,8 +358,8 @@ class TeamWorkflows(Durable):
         self._open_events[durable.team].set()
 
     def remove(self, durable: TeamDurable) -> None:
-        if self.teams.pop(durable.team, None):
-            self._open_events[durable.team].clear()
+        self.teams.pop(durable.team, None)
+        self._open_events[durable.team].clear()
 
     async def _run(self, name: str, team: str, *args: Any) -> dict[str, Any]:
         """Run a workflow of a team; if the team closes meanwhile, run it again when it is back."""
