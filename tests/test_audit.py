@@ -378,6 +378,7 @@ def test_handoff_may_contain_only_views_of_the_previous_session() -> None:
 
     assert kinds(report) == {("p2", "content")}
     assert "handoff" in details(report)
+    assert ("p2", "content") in kinds(handoff_run(f"GOAL: tell. {LEAKED}", "es").audit())
 
 
 def test_new_session_may_contain_views_of_the_sessions_it_continues() -> None:

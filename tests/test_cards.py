@@ -153,6 +153,7 @@ def test_batch_card_shows_the_exact_text_of_each_action() -> None:
     long = cards.batch("a" * 32, [action(text="z" * 5_000) for _ in range(5)], NOW)
     assert long
     assert exact(long.before) == "z" * 25_000
+    assert text_of_parts(long.before).count("(continued)") == 5
     assert exact([long.last]) == ""
 
 

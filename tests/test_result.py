@@ -16,7 +16,7 @@ from subagents.contracts import CONTRACTS
 from subagents.conversation import Ending
 from subagents.evidence import SourceLog
 from subagents.result import SubagentResult, read_submission, settle
-from subagents.summary import parent_view
+from subagents.summary import overview, parent_view
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
 
@@ -94,7 +94,7 @@ def ending_of(stopped_by: str = "none", data: dict[str, Any] | None = None) -> E
 
 
 def test_finding_ids_links_and_counts_are_computed_by_code() -> None:
-    data = issues([one("C1/1", "C1/2", customers=["U1", "u1"]), one("C1/3")], ["C1/5"])
+    data = issues([one("C1/1", "C1/2", "C1/5", customers=["U1", "u1"]), one("C1/3")], ["C1/5"])
     got = result(ending_of(data=data), source_log(*READ))
     first, second = got.findings
     assert (got.status, got.stopped_by, got.unsupported) == ("complete", "none", [])
@@ -132,6 +132,7 @@ def test_every_ending_has_a_status_and_a_text(
     got = result(ending_of(stopped_by, data), source_log(item(1)) if reads else SourceLog())
     assert (got.status, got.stopped_by) == (status, stopped_by)
     assert got.text
+    assert ("held the delimiter" in got.text) is (stopped_by == "injection")
 
 
 def test_result_is_partial_when_nothing_was_read() -> None:
@@ -147,6 +148,7 @@ def test_result_is_partial_when_pages_are_unread() -> None:
     assert (got.status, got.stopped_by) == ("partial", "none")
     assert got.not_covered == ["read 1 of 9 messages"]
     assert got.coverage["complete"] is False
+    assert "read: 1 messages, 1 threads, not the whole source | " in parent_view(got, 1500)
     cut = result(ending_of("cost", issues([one("C1/1")])), source_log(*READ))
     assert "2 threads were read and not judged: C1/3, C1/5" in cut.not_covered
 
@@ -188,6 +190,24 @@ def test_reporters_are_shown_unless_that_omits_a_finding() -> None:
     for size in range(100, 1_500, 20):
         named = parent_view(got, size, with_reporters=True)
         assert named.count("[F3.") == parent_view(got, size).count("[F3.")
+
+
+def test_rows_that_do_not_fit_are_counted() -> None:
+    table = {"columns": ["name"], "rows": [[f"customer {n}"] for n in range(100)]}
+    value = CONTRACTS["table"].model_validate(table)
+    view = parent_view(result(Ending("none", value), source_log(item(1)), "table"), 500)
+    assert 10 < (shown := view.count("(row")) < 100
+    assert f"(cut: {100 - shown} more rows)" in view
+
+
+def test_each_of_many_verdicts_is_shown_once() -> None:
+    data = {"category": "order", "priority": "low", "asked_of_me": True, "evidence": ["C1/1"]}
+    data |= {"key_facts": ["It is late"], "proposed_action": ""}
+    value = CONTRACTS["triage"].model_validate(data)
+    got = result(Ending("none", value), source_log(item(1)), "triage")
+    view = overview([got.model_copy(update={"id": f"s{n}"}) for n in range(10)], 500, 1_500)
+    assert view.count("[F3.1] order | low | asked of the reader | (fact1) It is late") == 10
+    assert view.count("[F3.1]") == 10
 
 
 def listing_log(*ids: str, read: str) -> SourceLog:

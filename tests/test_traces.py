@@ -69,6 +69,8 @@ def test_run_is_exported_as_one_tree_of_spans(ask: Any, spans: list[Span]) -> No
     (child,) = spans_named(spans, "invoke_agent slack")
     (parent,) = {ids[child.parent_span_id].name}
     assert parent == "invoke_agent parent"
+    assert "assistant.status" in facts(child)
+    assert "assistant.status" not in facts(ids[child.parent_span_id])
     calls = [span for span in spans_named(spans, "chat ") if span.parent_span_id == child.span_id]
     assert calls
     assert all(facts(span)["gen_ai.usage.input_tokens"] > 0 for span in calls)
@@ -84,10 +86,15 @@ def test_run_is_exported_as_one_tree_of_spans(ask: Any, spans: list[Span]) -> No
 def test_trace_contents_are_sent_only_if_enabled(ask: Any, spans: list[Span]) -> None:
     ask()
     assert QUESTION not in str(spans)
+    usual = {name for span in spans for name in facts(span)}
 
     configure("traces: {contents: true}")
     ask()
     assert QUESTION in str(spans)
+    contents = ("input.messages", "output.messages", "tool.call.arguments")
+    assert {name for span in spans for name in facts(span)} - usual == {
+        f"gen_ai.{name}" for name in contents
+    }
 
 
 def test_unreachable_trace_receiver_is_logged_once_and_the_run_completes(

@@ -15,7 +15,7 @@ STATUS_KINDS = {
 """Refused before the model is asked."""
 SILENT_KINDS = ("drop", "slow")
 """No byte is answered."""
-WIRE_KINDS = ("sse_error", "drop_stream", "malformed")
+WIRE_KINDS = ("sse_error", "drop_stream", "malformed", "no_start")
 """The answer is damaged on its way; without streaming, its JSON body is."""
 _BYTES_PER_TOKEN = 3
 _WRAPPER_BYTES = 40
@@ -99,6 +99,8 @@ def damage_stream(fault: Fault, events: list[bytes], request_id: str) -> list[by
     if fault.kind == "malformed":
         n = next(i for i, e in enumerate(events) if i and not e.startswith(b"event: ping"))
         return [*events[:n], events[n].rstrip()[:-2] + b"\n\n", *events[n + 1 :]]
+    if fault.kind == "no_start":
+        return events[1:]
     return events
 
 
@@ -110,6 +112,8 @@ def damage_body(fault: Fault, body: bytes) -> bytes:
         return body[: len(body) // 2]
     if fault.kind == "malformed":
         return body.replace(b'":', b'";', 3)
+    if fault.kind == "no_start":
+        return b"{}"
     return body
 
 
