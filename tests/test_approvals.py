@@ -331,6 +331,13 @@ async def test_one_of_several_clicks_decides_and_the_rest_see_who_decided(tmp_pa
         assert posted_texts(bot) == [TEXT]
 
 
+async def test_card_can_be_denied_while_all_work_is_paused(bot: Served) -> None:
+    shown = await ask_for_card(bot)
+    await bot.inbox.pause("Ida")
+    bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny"))
+    await reaches(bot, "denied")
+
+
 async def test_approval_older_than_a_day_is_not_executed(bot: Served) -> None:
     await ask_for_card(bot)
     (row,) = await stored_actions(bot)

@@ -197,6 +197,19 @@ async def test_closed_channel_alerts_the_owner_once_and_gets_one_report_when_reo
         assert "It was delivered to #reports." in note.text
 
 
+async def test_alert_goes_to_administrators_if_its_owner_cannot_be_written_to(
+    tmp_path: Path,
+) -> None:
+    slack, now = LocalSlack(space()), datetime.now(UTC)
+    async with office(tmp_path, slack=slack) as s:
+        slack.faults = [Fault("conversations.open", "error:cannot_dm_bot")]
+        why = "#reports is archived."
+        await s.schedules.alerts.fails("markets", why, now)
+        await until(lambda: s.private_texts(ADMIN))
+        assert why in s.private_texts(ADMIN)[0]
+        assert s.private_texts() == []
+
+
 async def test_report_is_kept_during_a_slack_outage_and_delivered_once_afterwards(
     tmp_path: Path,
 ) -> None:

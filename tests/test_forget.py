@@ -252,6 +252,9 @@ async def test_forgetting_a_running_run_waits_until_it_ends(in_file: StorePlace)
         assert await forget_pending(database, timedelta()) == 1
         assert await columns(database) == before
         assert (await forget(store, "user", "U0ANA")).later == 1
+        unanswered = await inbox.request(key)
+        assert unanswered
+        assert unanswered.event == request.event
         await store.finish_run(run.id, "complete", result=run.document)
         await inbox.finish(key, "done")
         assert await forget_pending(database, timedelta()) == 0

@@ -82,6 +82,8 @@ def test_home_shows_abilities_places_requests_and_costs() -> None:
     assert f"answered · $0.12 · {when}" in text
     assert "<https://a|Open the answer>" in text
     assert "You have spent $1.50 of $10.00 today. A new day begins at 00:00 UTC." in text
+    assert "None yet." not in text
+    assert "None yet." in home_text(HomeFacts())
 
 
 def test_home_with_long_texts_stays_within_slack_limits() -> None:

@@ -73,4 +73,5 @@ async def test_question_about_mail_is_answered_from_the_askers_mailbox(tmp_path:
         await bot.answer(bot.ask("What did Kim write?", user="U0EVA"))  # who has no mailbox
     assert "MAIL: the handle mail:search" in opening(first)
     assert "mail:search" not in opening(bot.parents()[-1])
+    assert "email has no tools here" in str(bot.parents()[-1])
     assert "wrong address [1]" in text

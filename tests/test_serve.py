@@ -144,6 +144,7 @@ async def test_assistant_pane_offers_prompts_and_knows_the_open_channel(tmp_path
         assert f"the channel {channel_id(3)} open" in opening(seen)
         assert "open;" not in opening(unseen)
         assert bot.slack.calls["views.publish"] == 0
+        await until(lambda: bot.slack.calls["assistant.threads.setTitle"] == 2)
 
 
 # ---- threads
