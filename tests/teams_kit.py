@@ -16,6 +16,7 @@ from engine_kit import until, workspace
 from fleet_kit import clean_environment
 from serve_kit import Room, echo, events_url, free_port, serve_settings
 from standins.model import ModelServer, Responder
+from standins.model_faults import Faults
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
 from standins.slack_scopes import Identity
 from standins.slack_shown import Shown
@@ -101,6 +102,7 @@ def two_slacks(
     teams: Mapping[str, Mapping[str, Any]] | None = None,
     mode: str = "http",
     company: str = "",
+    faults: Faults | None = None,
     **sections: Any,
 ) -> Iterator[TwoWorkspaces]:
     """Without a serving process. `teams` are the settings of each.
@@ -123,7 +125,7 @@ def two_slacks(
         slacks[team].tokens.clear()
         slacks[team].tokens[token_of(company or team)] = Identity(BOT_USER, BOT_ID)
     router = SeveralSlacks(slacks)
-    model = ModelServer(responder, record=True)
+    model = ModelServer(responder, record=True, faults=faults)
     for team, own in (teams or {}).items():
         (folder / "teams").mkdir(exist_ok=True)
         (folder / "teams" / f"{team}.yaml").write_text(yaml.safe_dump(dict(own)), "utf-8")

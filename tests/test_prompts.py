@@ -151,7 +151,7 @@ def test_brief_fields_cannot_forge_the_findings_or_material_blocks() -> None:
 NOW = datetime(2026, 11, 27, 11, 20, tzinfo=UTC)
 USUAL = Window(datetime(2026, 10, 28, 11, 20, tzinfo=UTC), NOW)
 MADRID = ZoneInfo("Europe/Madrid")
-FRAME = TimeFrame(USUAL, datetime(2024, 1, 1, tzinfo=UTC), MADRID)
+FRAME = TimeFrame(USUAL, datetime(2024, 1, 1, second=30, tzinfo=UTC), MADRID)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +162,7 @@ FRAME = TimeFrame(USUAL, datetime(2024, 1, 1, tzinfo=UTC), MADRID)
         ("2026-11-27T10:30", "2026-11-27T11:00", "2026-11-27T09:30:00Z", "2026-11-27T10:00:00Z"),
         ("2026-11-20", "2026-11-29", "2026-11-19T23:00:00Z", "2026-11-27T11:20:00Z"),
         ("", "2026-03-31", "2026-03-01T22:00:00Z", "2026-03-31T22:00:00Z"),
+        ("2024-01-01T01:00", "", "2024-01-01T00:00:30Z", "2026-11-27T11:20:00Z"),
     ],
 )
 def test_window_uses_the_requesters_time_zone_and_ends_no_later_than_now(

@@ -14,6 +14,7 @@ from bot_kit import Shell, configure, refusal_text, slack_at
 from card_kit import people
 from standins.slack import LocalSlack
 
+from bot.local.workspace import Timeline
 from bot.schedules.store import OccurrenceResult, ScheduleStore
 from bot.storage.database import Database, only_process
 from bot.storage.schedules import Failure
@@ -143,3 +144,7 @@ def test_dry_run_shows_what_would_be_read_and_posted_without_effects(
     assert report["wrong"] is None
     assert slack.effects == []
     assert on_state(lambda database: ScheduleStore(database).all()) == []
+    slack.state.timelines = dict.fromkeys(slack.state.timelines, Timeline(()))
+    with slack_at(monkeypatch, slack):
+        report = shell("schedules", "run", "markets", "--dry-run", "--json").json
+    assert report["likely_usd"] == 0, "a channel without messages costs nothing"

@@ -170,7 +170,11 @@ async def test_second_request_sees_the_current_thread_and_earlier_findings(
         await bot.answer(root)
         people.edit(LUIS, bot.channel, root, "The printer is on fire.")
         people.delete(EVA, bot.channel, deleted)
-        people.say(EVA, bot.channel, "Good to know.", root)
+        users, unknown = bot.slack.state.users, "U0UNKNOWN"
+        users[unknown] = replace(users[EVA], id=unknown)
+        bot.slack.state.members[bot.channel][unknown] = None
+        people.say(unknown, bot.channel, "Good to know.", root)
+        del users[unknown]  # Slack tells nothing about them
         bot.ask("Tell me more about the second one", thread_ts=root)
         _, second = await bot.answers(root, 2)
         prompt = opening(bot.parents()[-1])

@@ -17,6 +17,7 @@ from card_kit import buttons, cards_in
 from engine_kit import Json, come, say, turn, until, use
 from fork_server import Fork
 from serve_kit import ASKER, request_in
+from standins.model_faults import Fault, Faults
 from standins.slack_teams import COMPANY, token_of
 from teams_kit import (
     ACME,
@@ -161,6 +162,19 @@ async def test_workspace_that_uninstalls_the_app_is_not_served_but_its_data_is_k
         body = {"type": "event_callback", "team_id": ACME, "event": late, "event_time": 1}
         assert (await two.serving.answer(body)).status == 200
         assert await installed_teams(two) == [ACME, BETA]
+
+
+async def test_request_at_work_while_the_app_is_uninstalled_is_answered_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    async with two_teams(tmp_path, faults=Faults([Fault("slow")])) as two:
+        assert two.serving
+        thread = two.acme.ask("What of the red-apple?")
+        await until(lambda: two.model.recorded, WAIT_S)
+        two.acme.slack.send({"type": "app_uninstalled"})
+        await until(lambda: two.serving and set(two.serving.opened) == {BETA}, WAIT_S)
+        await two.install(ACME)
+        assert "red-apple" in (await two.acme.answer(thread)).text
 
 
 async def test_daily_limit_and_pause_apply_to_one_workspace_only(tmp_path: Path) -> None:
