@@ -83,7 +83,7 @@ def restrict_to_words(
     words = list(dict.fromkeys(_words(text)))[:MAX_ASKED]
     if not words:
         return query.where(sa.false())
-    starts = {w: w[:STEM_LETTERS] for w in words if len(w) > STEM_LETTERS and not _is_unspaced(w)}
+    starts = {w: w[:STEM_LETTERS] for w in words if len(w) > STEM_LETTERS}
     if shared:
         loose = [f"'{starts[w]}':*" if w in starts else f"'{w}'" for w in words]
         some = sa.func.to_tsquery("simple", " | ".join([*(f"'{w}'" for w in starts), *loose]))
@@ -355,7 +355,7 @@ async def kept_files(run: Run) -> Sequence[Resource]:
 
 async def add_files(run: Run, document: Document) -> None:
     """Add the files that the run of an answer kept to its document."""
-    if isinstance(document, AnswerDocument) and document.kind == "ask":
+    if isinstance(document, AnswerDocument):
         document.files = [
             KeptFile(name=f.name, kind=f.kind, bytes=f.size, version=f.version)
             for f in await kept_files(run)

@@ -102,7 +102,7 @@ def _lead(document: PanelReport) -> Iterator[str]:
 def _first(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Highlight]:
     links = {finding.id: _link(finding) for finding in document.findings}
     for line in document.top_lines:
-        known = sorted((id for id in line.findings if id in numbers), key=numbers.__getitem__)
+        known = sorted(line.findings, key=numbers.__getitem__)
         references = tuple(Reference(str(numbers[id]), links[id]) for id in known)
         yield Highlight(clean_text(line.text, CLAIM), references)
 

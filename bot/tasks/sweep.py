@@ -337,7 +337,6 @@ class Sweep(ReportTask[SweepReport]):
         found = [
             (source, pair)
             for source in self.sources
-            if len(source.results) > 1
             for pair in contradictions(
                 [f for r in source.results for f in r.findings], is_one_issue
             )[:MAX_CONTRADICTIONS]

@@ -29,8 +29,6 @@ def is_here(url: str) -> bool:
 
 def is_public(host: str) -> bool:
     """Return whether this is the full name of a public host; False in doubt."""
-    if len(host) > MAX_NAME:  # the codec takes quadratic time
-        return False
     try:
         plain = host.encode("idna").decode().lower()
     except UnicodeError:
