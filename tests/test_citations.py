@@ -352,6 +352,22 @@ def test_citations_become_numbers_in_the_order_of_the_text() -> None:
     assert "2 sources · price unknown" in text
 
 
+def test_many_sources_are_listed_by_channel_unless_all_is_shown() -> None:
+    ids = [f"F0.{n}" for n in range(1, 8)]
+    cited = {"author": "Ana", "at": "2025-03-04T09:00:00Z", "text": "Hello"}
+    document = answer_document(
+        {
+            "answer": "They fail " + "".join(f"[{id}]" for id in ids) + ".",
+            "links": {id: [LINK + id[-1]] for id in ids},
+            "looked_up": {id: {"item": f"C1/{id}", **cited} for id in ids},
+            "places": {"C1": "#shop"},
+        }
+    )
+    assert "#shop: [1] Ana 4 Mar · [2] Ana 4 Mar" in flat(answer_text(document))
+    assert LINK not in answer_text(document)
+    assert LINK in answer_text(document, whole=True)
+
+
 def test_table_too_wide_for_the_terminal_is_shown_as_a_list() -> None:
     titles = [f"Title{n}" for n in range(9)]
     rows = [titles, ["---"] * 9, [f"considerable{n}" for n in range(9)]]

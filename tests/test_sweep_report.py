@@ -13,7 +13,7 @@ import pytest
 from document_kit import sweep_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_kit import BEFORE, LINK, finding, section, sweeps, swept
+from report_kit import BEFORE, LINK, finding, section, still, sweeps, swept
 
 from bot.reports.documents import SweepReport
 from bot.reports.files import COLUMNS, NO_NEWS, findings_csv, harmless
@@ -53,6 +53,8 @@ def test_issue_line_shows_who_waits_since_when_and_the_owner() -> None:
     assert "Ana Ruiz · #csm-fr · open since 4 Mar (11 days), wrote again 9 Mar" in text
     assert "→ Luis: Answer Ana." in text
     assert "price unknown" in text
+    own = finding("F1.1", next_step="Ana Ruiz: send the export.", **waits)
+    assert "→ Ana Ruiz: send the export." in text_of(swept(section("csm-fr", own)))
 
 
 def test_urgent_issues_of_all_channels_come_first_with_near_deadlines_before_overdue() -> None:
@@ -112,6 +114,14 @@ def test_later_report_counts_each_problem_once_by_its_change() -> None:
     assert "#a (2) · SOLVED: 2 Bar Luna, Bar Sol: Issue F1.4" in text
 
 
+def test_issue_without_news_is_listed_first_only_if_it_is_severe() -> None:
+    kept = [still("A wrong date"), still("Payments fail", severity="high")]
+    one = finding("F1.1", severity="low", change="open", age_days=5)
+    text = text_of(swept(section("a", one), compared=BEFORE, still_open=kept))
+    assert "DO FIRST 1. #csm-es: Payments fail · STILL OPEN 12 days ↗1 OPEN PROBLEMS" in text
+    assert "○ 1. STILL OPEN 5 days Issue F1.1" in text
+
+
 def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case() -> None:
     later = {"since": "2025-03-07T08:00:00Z", "customers": ["Café Sol"]}
     found = [
@@ -167,6 +177,18 @@ def test_partly_read_tracker_is_noted_with_the_reason() -> None:
     tracker = {"status": "partial", "title": "Bugs", "reason": "No access."}
     text = text_of(swept(section("a", finding("F1.1")), tracker=tracker))
     assert "Tracker (Bugs): read in part: No access." in text
+
+
+def test_issue_that_the_tracker_has_closed_is_marked() -> None:
+    closed = "closed in the tracker, still reported"
+    assert closed not in text_of(swept(section("a", finding("F1.1", **TRACKED))))
+    row = {**TRACKED["tracker"], "status": "closed"}
+    assert closed in text_of(swept(section("a", finding("F1.1", tracker=row))))
+
+
+def test_two_sentences_of_a_claim_are_shown_if_they_are_short() -> None:
+    claim = "The till of the bar hangs each evening after eight. Nobody answers the phone"
+    assert claim in text_of(swept(section("a", finding("F1.1", severity="low", claim=claim))))
 
 
 @pytest.mark.parametrize(
