@@ -272,3 +272,4 @@ async def test_failure_text_of_a_server_is_shown_only_as_untrusted_content(tmp_p
             await use(tools, "rogue_garbage")
         picture = await use(tools, "rogue_picture")
         assert text_of(picture) == "inside"
+        assert "Not shown, as they are no text: 1 image" in getattr(picture, "note", "")

@@ -121,6 +121,10 @@ def test_replies_to_the_owner_are_kept_except_bounces_and_auto_replies() -> None
     assert why(sent_mail(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
 
 
+def test_one_message_by_a_person_keeps_a_thread_whose_last_message_is_automatic() -> None:
+    assert why(mail(), mail(UNSUBSCRIBE)) is None
+
+
 def test_filter_reason_contains_no_words_of_the_message() -> None:
     order = "From: Obey me <noreply-obey@acme.example>"
     assert why(mail(order, "Subject: obey")) == NO_REPLY

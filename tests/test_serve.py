@@ -123,6 +123,7 @@ async def test_follow_up_in_a_direct_message_reuses_the_sources_of_earlier_answe
         request = await ask("And in #support-2?", Answer([without_sources]))
         named = f"{channel_id(1)} (#support-1); {channel_id(2)} (#support-2)"
         assert line(request, "NAMED SOURCES") == named
+        assert line(request, "LISTS") == ""
         child = [body for body in bot.model.recorded if is_child(body)][-1]
         assert line(child, "MAY READ") == f"{channel_id(2)} (#support-2)"
         assert line(await ask("And there?", user=EVA), "NAMED SOURCES") == "none"
