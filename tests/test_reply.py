@@ -179,12 +179,14 @@ def ignore_disconnects(app: ASGIApp) -> ASGIApp:
     return call
 
 
-@pytest.mark.parametrize("method", [START, APPEND, UPDATE])
-async def test_late_slack_responses_leave_one_answer(method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "settle_s"), [(START, 0.3), (START, 0.001), (APPEND, 0.3), (UPDATE, 0.3)]
+)
+async def test_late_slack_responses_leave_one_answer(method: str, settle_s: float) -> None:
     slack = LocalSlack(workspace())
     slack.app = ignore_disconnects(slack.app)  # type: ignore[assignment]
     async with reply_thread(slack) as t:
-        t.writer = t.new_writer(quick_s=0.1, settle_s=0.3)
+        t.writer = t.new_writer(quick_s=0.1, settle_s=settle_s)
         t.slack.faults += NO_STREAM if method == UPDATE else []
         t.slack.faults += [Fault(method, "slow", 0.2)]
         reply = t.reply()
@@ -438,3 +440,15 @@ async def test_accepted_file_that_is_not_shown_is_looked_up_and_then_fails() -> 
             await uploads.show(CHANNEL, ROOT, id, name)
         assert t.slack.calls["conversations.replies"] > looks + 1
         assert [each.files for each in t.answers()] == []
+
+
+async def test_lost_start_of_a_stream_leaves_the_file_of_another_answer_alone() -> None:
+    async with reply_thread() as t:
+        id = await t.writer.uploads.hand_over("findings.csv", b"claim,owner\nlate,nobody\n")
+        await t.writer.uploads.show(CHANNEL, ROOT, id, "findings.csv")
+        t.slack.faults += [Fault(START, "500")]
+        reply = t.reply()
+        await reply.open(look_first=False)
+        await reply.finish(answer_parts(ANSWER))
+        assert [bool(each.files) for each in t.answers()] == [True, False]
+        assert t.answers()[1].text == ANSWER + "\n1 subagent"

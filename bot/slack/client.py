@@ -465,7 +465,7 @@ class ReplyMessages:
     final: Mapping[str, int] = field(default_factory=dict)
     """Messages with a part of a finished answer, and the number of parts of that answer."""
     unmarked: tuple[str, ...] = ()
-    """Messages without metadata, newest first: unfinished streams."""
+    """Messages without metadata or files, newest first: unfinished streams."""
 
 
 class PostedMessages:
@@ -511,7 +511,7 @@ class PostedMessages:
             if mark.key.partition("#")[0] == key:
                 parts[mark.part] = (*parts.get(mark.part, ()), ts)
                 final |= {ts: mark.of} if mark.of else {}
-            elif not message.raw.get("metadata"):
+            elif not message.raw.get("metadata") and not message.files:
                 unmarked.append(ts)
         return ReplyMessages(parts, final, tuple(reversed(unmarked)))
 
