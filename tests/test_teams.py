@@ -147,6 +147,7 @@ async def test_workspace_that_uninstalls_the_app_is_not_served_but_its_data_is_k
 ) -> None:
     async with two_teams(tmp_path) as two:
         assert two.serving
+        other = server_of(two, BETA)
         await ask_about(two.acme, "red-apple")
         two.acme.slack.send({"type": "tokens_revoked", "tokens": {"oauth": [ASKER]}})
         two.acme.slack.send({"type": "app_uninstalled"})
@@ -155,6 +156,7 @@ async def test_workspace_that_uninstalls_the_app_is_not_served_but_its_data_is_k
         assert "blue-pear" in await ask_about(two.beta, "blue-pear")
         assert two.acme.replies(thread) == []
         assert await installed_teams(two) == [BETA]
+        assert server_of(two, BETA) is other, "its connections stay open"
         await two.install(ACME)
         runs = await server_of(two, ACME).dispatch.runs.store.runs(10)
         assert ["red-apple" in run.question for run in runs][-1:] == [True]
