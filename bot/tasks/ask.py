@@ -295,7 +295,7 @@ class Ask:
         except Exception as error:  # boundary: one request; the results of its subagents are kept
             log.exception("the parent of %s crashed", self.run.id)
             self.done = ParentRun(Ending("tool_error", reason=crash_text("the parent", error)))
-        self._stream(self.citations.close())
+        self.run.emit(AnswerDelta(self.citations.close()))
         return self._document()
 
     def parent_tools(self) -> list[str]:
@@ -452,11 +452,7 @@ class Ask:
     def _show(self, text: str) -> None:
         """Stream the text of the answer; below a report, show it only when it is complete."""
         if self.reports.report is None:
-            self._stream(self.citations.add(text))
-
-    def _stream(self, text: str) -> None:
-        if text:
-            self.run.emit(AnswerDelta(text))
+            self.run.emit(AnswerDelta(self.citations.add(text)))
 
     def _restart(self) -> None:
         self.citations.drop()

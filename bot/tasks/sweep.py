@@ -237,8 +237,7 @@ class SweepPlanner:
 
 def _keys(found: Sequence[SlackConversation]) -> Mapping[str, list[str]]:
     """Return the bug keys that each thread names; code finds its row in the tracker by them."""
-    keys_by_root = {c.root.id: keys_in(" ".join(item.text for item in c.items)) for c in found}
-    return {root: keys for root, keys in keys_by_root.items() if keys}
+    return {c.root.id: keys_in(" ".join(item.text for item in c.items)) for c in found}
 
 
 MIN_VIEW = 400
