@@ -78,10 +78,12 @@ async def test_read_is_retried_after_a_temporary_failure(answer: Answer) -> None
 
 @pytest.mark.parametrize("answer", TOO_FAST)
 async def test_rate_limited_write_is_retried(answer: Answer) -> None:
-    stand = ScriptedGoogle(answer)
-    async with google_client(stand) as google:
+    stand, clock = ScriptedGoogle(answer), Clock()
+    began = clock()
+    async with google_client(stand, clock=clock) as google:
         await send(google)
     assert len(stand.asked) == 2
+    assert clock() > began, "no other call starts in the meantime"
 
 
 @pytest.mark.parametrize("answer", [*MAY_BE_DONE, silent])

@@ -38,9 +38,11 @@ from bot.slack.writer import MessageWriter
 from bot.storage.requests import StoredReply, StoredRequest
 from config.sections import ReplySettings
 from config.settings import load_settings
+from scopes.label import Label
 from subagents.events import (
     AnswerDelta,
     AnswerRestarted,
+    ContextGrew,
     SubagentFinished,
     SubagentQueued,
     SubagentStarted,
@@ -161,6 +163,19 @@ async def test_restarted_answer_replaces_the_streamed_text() -> None:
         assert not one(t).streaming
         await reply.finish(answer_parts(ANSWER))
         assert one(t).text == ANSWER + "\n1 subagent"
+
+
+async def test_progress_that_not_everyone_there_may_read_is_not_shown() -> None:
+    async with reply_thread() as t:
+        reply = t.reply()
+        await reply.open(look_first=False)
+        reply.emit(ContextGrew("p1", Label(readers=frozenset({USER}))))
+        work(reply)
+        reply.emit(AnswerDelta("Salaries rise."))
+        await asyncio.sleep(0.1)
+        assert "Salaries" not in str(one(t))
+        assert "Read #help" not in str(one(t))
+        await reply.aclose()
 
 
 def ignore_disconnects(app: ASGIApp) -> ASGIApp:

@@ -326,6 +326,8 @@ def test_stopped_report_states_its_coverage_once() -> None:
     ):
         assert text.count("Stopped after") == text.count(line) == 1
         assert "not covered" not in text.lower()
+    sweep["coverage"] |= {"complete": 3, "cancelled": 0}
+    assert "Stopped after all 3 channels." in whole(sweep)
 
 
 def test_long_sweep_answer_has_feedback_buttons_only_in_its_last_message() -> None:

@@ -176,6 +176,7 @@ SWEEP: dict[str, Any] = {
         ({"cron": "", "at": "noon"}, "'schedules.m': 'noon' is not a time of a day, such as 2026-"),
         ({"request": "Why?"}, "'schedules.m': only kind `ask` has a `request`, and only kind"),
         ({"kind": "ask"}, "'schedules.m': a question needs a `request`: what is asked each time"),
+        ({"kind": "ask", "request": "Why?"}, "'schedules.m': a question has no channels, tracker,"),
         ({"kind": "reminder"}, "'schedules.m': a reminder needs a `text`: what it says"),
         ({"to": "U0LUIS"}, "'schedules.m': only a reminder goes to another person: write dm or"),
         ({"kind": "triage"}, "'schedules.m': a triage reads its owner's mailbox: leave channels"),

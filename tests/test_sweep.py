@@ -509,7 +509,9 @@ def test_findings_of_one_known_bug_are_merged_with_all_waiting_people() -> None:
     two = sample_finding(
         "F2.1", claim="No receipts", next_step="Tell Eva (BUG-7)", waits=["Eva"], since="2"
     )
-    three = sample_finding("F3.1", claim="Paper stays white", waits=["Tom"], severity="high")
+    three = sample_finding(
+        "F3.1", claim="Paper stays white", waits=["Tom"], severity="high", deadline="2025-03-09"
+    )
     other = sample_finding("F3.2", claim="Login fails, BUG-8", waits=["Luis"])
     read = {"C1/F3.1": ["BUG-7"]}
     joined = {f.id: (f, others) for f, others in join_duplicates([one, two, three, other], read)}
@@ -520,7 +522,7 @@ def test_findings_of_one_known_bug_are_merged_with_all_waiting_people() -> None:
     whole = joined["F3.1"][0]
     assert sorted(whole.waits) == ["Ana", "Eva", "Tom"]
     assert (whole.people, whole.messages, whole.severity) == (3, 6, "high")
-    assert whole.waits_since == "2025-03-04T09Z"
+    assert (whole.waits_since, whole.deadline) == ("2025-03-04T09Z", "2025-03-09")
     assert sorted(whole.threads) == ["C1/F1.1", "C1/F2.1", "C1/F3.1"]
 
 

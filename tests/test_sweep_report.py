@@ -181,14 +181,19 @@ def test_partly_read_tracker_is_noted_with_the_reason() -> None:
 
 def test_issue_that_the_tracker_has_closed_is_marked() -> None:
     closed = "closed in the tracker, still reported"
-    assert closed not in text_of(swept(section("a", finding("F1.1", **TRACKED))))
+    open_row = text_of(swept(section("a", finding("F1.1", **TRACKED))))
+    assert closed not in open_row
+    assert "owner missing · BUG-1 (in the tracker)" in open_row
     row = {**TRACKED["tracker"], "status": "closed"}
     assert closed in text_of(swept(section("a", finding("F1.1", tracker=row))))
 
 
-def test_two_sentences_of_a_claim_are_shown_if_they_are_short() -> None:
-    claim = "The till of the bar hangs each evening after eight. Nobody answers the phone"
-    assert claim in text_of(swept(section("a", finding("F1.1", severity="low", claim=claim))))
+def test_claim_is_cut_only_after_a_clause_and_if_it_is_long() -> None:
+    for claim in (
+        "The till of the bar hangs each evening after eight. Nobody answers the phone",
+        "Down. " + " ".join(["The till of the bar hangs each evening after eight"] * 4),
+    ):
+        assert claim in text_of(swept(section("a", finding("F1.1", severity="low", claim=claim))))
 
 
 @pytest.mark.parametrize(
