@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import data_kit
 import pytest
 from engine_kit import (
     Engine,
@@ -20,6 +21,7 @@ from engine_kit import (
     channel_of,
     engine,
     is_child,
+    line,
     opening,
     results,
     say,
@@ -40,6 +42,7 @@ from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.requests.context import MAX_RECENT
+from config.sections import DataSettings
 from config.settings import Settings
 from scopes.intent import Intent
 from scopes.members import KEPT_S
@@ -217,6 +220,20 @@ QUESTIONS = {
     "by id": "What is open in {id}?",
     "by link": "What of https://acme.slack.com/archives/{id}/p{ts}?",
 }
+
+
+async def test_database_for_other_readers_is_not_offered(tmp_path: Path) -> None:
+    path = data_kit.duck_file(tmp_path / "shop.duckdb")
+    databases = {"shop": {"path": path, "readers": ["members"]}, "pay": {"path": path}}
+    databases["pay"]["readers"] = [EVA]
+
+    def change(settings: Settings) -> Settings:
+        data = DataSettings.model_validate({**settings.data.model_dump(), "databases": databases})
+        return settings.model_copy(update={"data": data})
+
+    async with serve(tmp_path, turns(say("Nothing."), say("Nothing.")), change=change) as bot:
+        await bot.answer_directly("What was sold?", ANA)
+        assert line(bot.parents()[-1], "DATA").startswith("data:shop (shop): with it")
 
 
 def curious(body: Json) -> Answer:

@@ -320,6 +320,19 @@ async def test_a_second_panel_says_what_is_new_fixed_and_remaining(tmp_path: Pat
     assert "1 new, 1 fixed, 1 remaining" in report_text(after)
 
 
+async def test_finding_refuted_by_everyone_is_neither_summed_up_nor_remembered(
+    tmp_path: Path,
+) -> None:
+    judge = judges_saying("refute")
+    model = PanelModel({"correctness": finds(point(1))}, judge, judge)
+    async with panel(model, tmp_path, requester="U0ANA") as (_, task):
+        report = await task.work()
+        await task.record_delivery(report)
+        known = await known_findings(task.app.database, panel_key("U0ANA", "code", "app.py"))
+    assert [f.outcome for f in report.findings] == ["dropped"]
+    assert (report.top_lines, known.findings) == ([], ())
+
+
 async def test_referenced_notes_are_sent_and_missing_ones_are_reported_as_gaps(
     tmp_path: Path,
 ) -> None:
