@@ -139,13 +139,14 @@ class Scheduler:
         )
 
     async def reconcile(self) -> None:
-        """Give each changed schedule its job, and catch up missed times.
-
-        The job of a schedule that is no longer active stays, and creates nothing.
-        """
-        for schedule in await self.store.all():
-            id = schedule.id
-            if schedule.state != "active" or self._changed_at.get(id) == schedule.changed:
+        """Match the jobs to the table, and catch up missed times of changed schedules."""
+        active = {each.id: each for each in await self.store.all() if each.state == "active"}
+        for id in self._changed_at.keys() - active.keys():
+            del self._changed_at[id]
+            if self.jobs.get_job(id):
+                self.jobs.remove_job(id)
+        for id, schedule in active.items():
+            if self._changed_at.get(id) == schedule.changed:
                 continue
             self._changed_at[id], work = schedule.changed, [self.create_due, id]
             trigger = TimetableTrigger(schedule.spec.timetable)
