@@ -224,8 +224,8 @@ QUESTIONS = {
 
 async def test_database_for_other_readers_is_not_offered(tmp_path: Path) -> None:
     path = data_kit.duck_file(tmp_path / "shop.duckdb")
-    databases = {"shop": {"path": path, "readers": ["members"]}, "pay": {"path": path}}
-    databases["pay"]["readers"] = [EVA]
+    pay = {"path": path, "readers": [EVA]}
+    databases = {"shop": {"path": path, "readers": ["members"]}, "pay": pay}
 
     def change(settings: Settings) -> Settings:
         data = DataSettings.model_validate({**settings.data.model_dump(), "databases": databases})
