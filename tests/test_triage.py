@@ -309,5 +309,6 @@ def test_a_thread_of_a_stored_digest_is_shown_in_full(shell: Shell) -> None:
     (entry,) = (v for v in digest["verdicts"] if v["link"] in shown.out)
     for text in (*entry["key_facts"], entry["draft_reply"] or ""):
         assert " ".join(text.split()) in whole
-    assert "no thread 9" in refusal_text(shell("show", run, "--thread", "9", "--json"), "no_thread")
+    assert "no thread 9" in refusal_text(shell("show", run, "--thread", "9"), "no_thread")
     assert shell("show", run, "--thread", "0").code == 2
+    refusal_text(shell("show", run, "--thread", "1", "--json"), "which_form")

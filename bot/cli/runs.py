@@ -88,6 +88,9 @@ async def show_run(
         document = {"run_id": run.id, "files": files}
         context.show(document, *files, empty="This run has kept no files.")
     elif thread is not None:
+        if context.as_json:
+            hint = "Leave --thread out: the document has all threads."
+            raise SetupError("which_form", "Both --thread and --json are given.", hint)
         say(_thread(run, thread, context.settings.triage.categories))
     else:
         subagents = await store.subagents(run.id)
