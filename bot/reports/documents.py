@@ -613,7 +613,7 @@ class PanelFinding(DocumentPart):
     """`merged`: into a finding that says the same. `unjudged`: too few verdicts. `withheld`: no
     other specialist was shown it."""
     reason: str = ""
-    """Of a withheld one: why. Of a merged one: the id of the finding that is kept."""
+    """Why it is withheld; of a merged one, the id of the finding that is kept."""
     category: str
     """One of the profile's."""
     severity: Grade
