@@ -497,6 +497,12 @@ def test_edits_and_deletions_are_parsed_only_for_user_messages(
     assert edit_of(fields, user=BOT_USER) is None, "the bot edits its own messages all the time"
 
 
+def test_preview_of_a_message_that_was_edited_before_is_no_edit() -> None:
+    message = {"text": "see <https://example.com>", "edited": {"user": ASKER, "ts": OLD}}
+    fields = {"message": {**message, "attachments": []}, "previous_message": message}
+    assert edit_of(fields, user=ASKER) is None
+
+
 def edit_of(fields: Json, **author: str) -> object:
     event = {"type": "message", "subtype": "message_changed", "channel": "C0HERE", **fields}
     for name in {"message", "previous_message"} & event.keys():

@@ -313,9 +313,9 @@ def _message(event: Mapping[str, Any], team: str, bot: Bot) -> SlackEvent | None
         return MessageEdited(team, channel, ts, None)
     if content.get("bot_id"):
         return None  # other bots also stream answers, and we answer no bot
-    text = message.get("text")
-    if not isinstance(text, str) or not message.get("edited"):
-        return None  # an unfurled link or a new reply does not change the request
+    text, before = message.get("text"), mapping(event.get("previous_message")).get("text")
+    if not isinstance(text, str) or not message.get("edited") or text == before:
+        return None  # a link preview or a new reply does not change the request
     return MessageEdited(team, channel, ts, sanitize_json(text))
 
 
