@@ -176,14 +176,14 @@ class ReviewContract(Submission):
     points: list[ReviewFinding] = Field(max_length=100)
 
     def drafts(self) -> list[FindingDraft]:
-        """Return the points as findings that rest on the item of their place, in their order."""
+        """Return the points as findings that rest on the item of their place, in their order,
+        without their quotes: `supported_points` has checked these, in all of the material."""
         return [
             FindingDraft(
                 claim=each.claim,
                 severity="high" if each.severity == "critical" else each.severity,
                 next_step=each.fix,
                 evidence=[each.place],
-                quotes=each.quotes,
             )
             for each in self.points
         ]

@@ -57,9 +57,12 @@ async def test_agreeing_specialists_finish_after_two_rounds_and_one_verdict_roun
     tmp_path: Path,
 ) -> None:
     fixed = point(3, SPECIALISTS[2], claim="It is slow.", fix="Do not compute it twice")
-    done = await run_panel(PanelModel(EACH | {SPECIALISTS[2]: finds(fixed)}), tmp_path)
+    far = point(1, SPECIALISTS[0], quotes=["value_1 = compute_1(first", "# step 60"])
+    each = EACH | {SPECIALISTS[2]: finds(fixed), SPECIALISTS[0]: finds(far)}
+    done = await run_panel(PanelModel(each), tmp_path)
     report = done.report
     assert report.alarms == [], "a fix is an order to the author"
+    assert report.unsupported == 0, "a short quote of another item counts, too"
     assert report.status == "complete"
     assert [f.outcome for f in report.findings] == ["confirmed"] * 5
     assert {s.name: (s.rounds, s.stable) for s in report.specialists} == dict.fromkeys(
