@@ -117,7 +117,7 @@ async def test_only_the_linked_message_is_written_to_without_approval(
             to(THERE),
             {
                 "not_in_channel": "somebody has to invite me",
-                "restricted_action": "Slack says restricted_action.",
+                "restricted_action": "I may not post there.",
             },
         ),
         (
