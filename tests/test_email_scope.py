@@ -75,6 +75,7 @@ async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
         assert "2 messages, beginning of the newest shown" in older.notes
         assert newest.label == own(id_of(3))
         assert found.handles == {id_of(3): TITLE, id_of(1): TITLE}, "a subject is no title"
+        assert found.reads == (id_of(3),)
         (bill,) = (await at("search_mail", query="subject:invoice")).items
         assert bill.text == "Subject: Invoice 7. Bill"
         assert "Invoice" not in str((await at("read_mail_thread", thread=id_of(3))).handles)

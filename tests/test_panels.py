@@ -283,6 +283,7 @@ async def test_large_material_is_split_at_functions_and_read_completely(tmp_path
     assert [item.id for part in parts for item in part] == [item.id for item in whole.items]
     assert report.material.read == 1.0
     assert [f.outcome for f in report.findings] == ["confirmed"] * 2
+    assert not any("def function_6():" in opening(body) for body in done.judgements)
 
 
 async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:

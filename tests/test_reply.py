@@ -165,6 +165,18 @@ async def test_restarted_answer_replaces_the_streamed_text() -> None:
         assert one(t).text == ANSWER + "\n1 subagent"
 
 
+async def test_later_process_goes_on_with_its_message_if_it_cannot_look_messages_up() -> None:
+    async with reply_thread() as t:
+        reply = t.reply()
+        state = await reply.open(look_first=False)
+        await reply.aclose()
+        t.slack.faults += [Fault("conversations.replies", "error:missing_scope")] * 9
+        later = t.reply(state)
+        await later.open()
+        await later.finish(answer_parts(ANSWER))
+        assert texts(t) == [ANSWER + "\n1 subagent"]
+
+
 async def test_progress_that_not_everyone_there_may_read_is_not_shown() -> None:
     async with reply_thread() as t:
         reply = t.reply()

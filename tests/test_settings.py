@@ -70,6 +70,7 @@ def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
             "limits: {seconds: 1}\nslack: {}\nlimits: {tokens: 1}",
             "line 3, column 1: this is not valid YAML (the key 'limits' occurs twice)",
         ),
+        ("{[a]: 1}", "line 1, column 2: this is not valid YAML (found unhashable key)"),
         ("limits:\n  seconds: [1", "line 2, column 14: this is not valid YAML (expected ',' or"),
         ("a: 2025-13-45", "cannot be read: month must be in 1..12"),
         ("a: \0", "is not valid YAML: unacceptable character #x0000"),

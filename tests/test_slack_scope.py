@@ -159,6 +159,8 @@ async def test_search_matches_all_words_in_granted_channels_only() -> None:
         assert (await call("search_messages", query="elephant")).items == ()
         assert "no word" in await call.refusal_reason("search_messages", query="?!")
         assert not call.slack.calls["search.messages"]
+    async with slack_caller({**HELD, f"C0SUPPORT/{ts(1)}": "a thread"}) as call:
+        assert await call("search_messages", query="card") == found
 
 
 async def test_workspace_search_covers_other_channels_and_respects_the_window() -> None:
@@ -336,6 +338,10 @@ async def test_window_includes_its_threads_and_older_ones_with_new_replies(page_
     assert [c.in_window for c in found] == [1, 2, 1]
     before = [i.text for c in found for i in c.items if BEFORE_WINDOW in i.notes]
     assert before == ["old question", "old answer"]
+    old = Channel("C0OLD", "old", THREADS, ("U0ANA",))
+    async with slack_caller({"C0OLD": "#old"}, channels=(old,)) as call:
+        shown = await call("read_channel_history", channel="C0OLD")
+    assert [i.text for i in shown.items if i.id not in shown.holds["C0OLD"]] == before
 
 
 async def test_unanswered_bot_posts_are_skipped_but_conversations_with_it_are_read() -> None:
