@@ -114,6 +114,7 @@ def test_unreadable_mails_are_named_with_the_reason(triage: Triage, shell: Shell
     assert shell("audit", document["run_id"]).code == 0
     shown = " ".join(shell("show", document["run_id"]).out.split())
     assert f"⚠ not read: {reason}"[:50] in shown
+    assert triage([ENCRYPTED])[1] == [], "no digest is written about nothing"
 
 
 def test_failed_subagent_affects_only_its_own_thread(triage: Triage) -> None:
