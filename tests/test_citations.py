@@ -352,6 +352,28 @@ def test_citations_become_numbers_in_the_order_of_the_text() -> None:
     assert "2 sources · price unknown" in text
 
 
+def test_whole_answer_shows_its_statements_and_the_errors_of_tools() -> None:
+    quote = {"evidence": ["plan.txt:3"]}
+    rows = {"evidence": ["q1#row1"], "queries": ["data:shop: SELECT 1 FROM a"]}
+    gaps = [
+        {"source": "a", "reason": "Slack refused it: fatal_error", "stopped_by": "tool_error"},
+        {"source": "b", "reason": "after 50 steps", "stopped_by": "steps"},
+    ]
+    findings = [{"id": f"F1.{n}", **each} for n, each in enumerate((quote, quote, rows), 1)]
+    document = answer_document(
+        {
+            "answer": "Here [F1.1]. There [F1.2]. Ten [F1.3].",
+            "subagents": [{"findings": findings}],
+            "coverage": {"not_covered": gaps},
+        }
+    )
+    text = flat(answer_text(document, whole=True))
+    assert "Here [1]. There [1]. Ten [2]." in text
+    assert "SELECT 1 FROM a" in text
+    assert "Slack refused it: fatal_error" in text
+    assert "after 50 steps" not in text
+
+
 def test_many_sources_are_listed_by_channel_unless_all_is_shown() -> None:
     ids = [f"F0.{n}" for n in range(1, 8)]
     cited = {"author": "Ana", "at": "2025-03-04T09:00:00Z", "text": "Hello"}

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_kit import BEFORE, LINK, finding, section, still, sweeps, swept
 
-from bot.reports.documents import SweepReport
+from bot.reports.documents import Period, SweepReport
 from bot.reports.files import COLUMNS, NO_NEWS, findings_csv, harmless
+from bot.reports.formats import periods
 from bot.reports.markdown import plain, report_markdown
 from bot.reports.problems import days_since, is_urgent
 from bot.reports.sweep import sweep_view
@@ -186,6 +187,20 @@ def test_issue_that_the_tracker_has_closed_is_marked() -> None:
     assert "owner missing · BUG-1 (in the tracker)" in open_row
     row = {**TRACKED["tracker"], "status": "closed"}
     assert closed in text_of(swept(section("a", finding("F1.1", tracker=row))))
+
+
+def test_market_counts_only_its_own_customers_of_a_shared_problem() -> None:
+    one = finding("F1.1", customers=["Bar Luna"], **TRACKED)
+    other = finding("F2.1", customers=["Bar Sol"], **TRACKED)
+    text = text_of(swept(section("a", one), section("b", other)))
+    assert "#a 1 open problem (1 urgent) [1] · 1 customer waits" in text
+
+
+def test_window_of_part_of_a_day_is_shown_with_its_times() -> None:
+    window = {"oldest": "2025-03-15T08:00:00Z", "latest": "2025-03-15T09:30:00Z"}
+    text = text_of(swept(section("a", finding("F1.1")), window=window))
+    assert "08:00" in text
+    assert periods([Period(**window)], "Europe/Madrid") == "15 Mar 2025, 09:00–10:30"
 
 
 def test_claim_is_cut_only_after_a_clause_and_if_it_is_long() -> None:
