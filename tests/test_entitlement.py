@@ -13,6 +13,7 @@ from typing import Any
 
 import data_kit
 import pytest
+from bot_kit import delegating_model, finding_model
 from engine_kit import (
     Engine,
     Json,
@@ -222,7 +223,9 @@ QUESTIONS = {
 }
 
 
-async def test_database_for_other_readers_is_not_offered(tmp_path: Path) -> None:
+async def test_request_and_its_follow_up_are_offered_only_databases_of_their_requester(
+    tmp_path: Path,
+) -> None:
     path = data_kit.duck_file(tmp_path / "shop.duckdb")
     pay = {"path": path, "readers": [EVA]}
     databases = {"shop": {"path": path, "readers": ["members"]}, "pay": pay}
@@ -231,9 +234,16 @@ async def test_database_for_other_readers_is_not_offered(tmp_path: Path) -> None
         data = DataSettings.model_validate({**settings.data.model_dump(), "databases": databases})
         return settings.model_copy(update={"data": data})
 
-    async with serve(tmp_path, turns(say("Nothing."), say("Nothing.")), change=change) as bot:
-        await bot.answer_directly("What was sold?", ANA)
-        assert line(bot.parents()[-1], "DATA").startswith("data:shop (shop): with it")
+    task = "What was sold?"
+    query = finding_model("execute_query", sql="SELECT count(*) AS n FROM orders")
+    model = delegating_model((task, "data", "data:shop"), readers={task: query})
+    async with serve(tmp_path, model, change=change) as bot:
+        thread = bot.ask(task)
+        await bot.answer(thread)
+        assert line(bot.parents()[0], "DATA").startswith("data:shop (shop): with it")
+        bot.ask("And before?", thread_ts=thread)
+        await bot.answers(thread, 2)
+        assert "[F1001.1] n BIGINT | in q-" in opening(bot.parents()[-1]), "an earlier finding"
 
 
 def curious(body: Json) -> Answer:

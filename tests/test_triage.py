@@ -117,6 +117,11 @@ def test_unreadable_mails_are_named_with_the_reason(triage: Triage, shell: Shell
     assert triage([ENCRYPTED])[1] == [], "no digest is written about nothing"
 
 
+def test_archived_mail_of_a_file_is_judged(triage: Triage) -> None:
+    result, _ = triage([mail(1, "When will it arrive?", X_Gmail_Labels="Archived")])
+    assert len(result.json["verdicts"]) == 1
+
+
 def test_failed_subagent_affects_only_its_own_thread(triage: Triage) -> None:
     def model(body: Json) -> Answer:
         if is_child(body) and "order 1002" in str(body["messages"]):
