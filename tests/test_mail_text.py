@@ -128,6 +128,11 @@ def test_difference_between_plain_and_html_is_flagged_and_html_is_shown(
     assert read.body == html.removeprefix("<p>").removesuffix("</p>")
 
 
+def test_html_is_read_if_its_plain_alternative_is_blank() -> None:
+    read = reduce(alternative(" ", "<p>Yes, please</p>"))
+    assert (read.body, read.flags) == ("Yes, please", ())
+
+
 def test_text_hidden_in_html_but_visible_in_plain_is_omitted() -> None:
     read = reduce(alternative(f"Lunch? {TRAP}", f"<p>Lunch?</p><p style='display:none'>{TRAP}</p>"))
     assert read.body == "Lunch?"

@@ -335,12 +335,10 @@ class _MailReader:
     def choose_text(self, found: _Text) -> list[str]:
         """Return the plain text, or the HTML's if it differs: mail programs show that."""
         plain, html = "\n\n".join(found.plain), "\n\n".join(found.html)
-        if not found.plain or not found.html:
-            return [text for text in (plain or html,) if text.strip()]
-        if not differ(plain, html):
-            return [plain] if plain.strip() else []
-        self.flags.add(DIFFER)
-        return [html if html.strip() else plain]
+        if plain.strip() and found.html and differ(plain, html):
+            self.flags.add(DIFFER)
+            return [html if html.strip() else plain]
+        return [plain if plain.strip() else html]
 
 
 def _reason_unread(part: MailPart) -> str:
