@@ -143,6 +143,17 @@ async def test_only_channel_members_find_conversations_despite_many_inaccessible
         assert await visible_ids(store, there.directory, GUEST, "harbour") == []
 
 
+async def test_last_channels_that_a_search_checks_stay_closed_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scopes.notes.ROUNDS", 1)  # else it takes 800 channels
+    await store_answered_run(store, "r1", place="CBOARD")
+    async with world() as there:
+        assert (await look(store, there.directory, LUIS, "harbour")).note == "1 conversations."
+        hidden = await look(store, there.directory, EVA, "harbour")
+        assert (hidden.items, hidden.note) == ((), "No conversation has these words.")
+
+
 async def test_answer_is_not_found_without_access_to_its_sources(store: Store) -> None:
     board = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
     await store_answered_run(store, "r1", place="CTEAM", label=board)
