@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from bot.errors import SetupError, StoreError
+from bot.errors import SetupError
 from bot.mailbox.oauth import MailAccess, MailboxConnector
 from bot.policy.policy import (
     DIRECT,
@@ -428,16 +428,9 @@ def _somewhere(facts: AdmissionFacts) -> AdmissionFacts:
 
 
 async def _schedules(database: Database, user: str) -> tuple[str, ...]:
-    """Return a line for each schedule that belongs to this user or reminds them; empty if they
-    cannot be read now.
-    """
-    now = datetime.now(UTC)
-    try:
-        every = await ScheduleStore(database).all()
-        rows = [row for row in every if user in (row.spec.owner, row.spec.to)]
-    except StoreError as error:
-        log.error("%s", error)
-        return ()
+    """Return a line for each schedule that belongs to this user or reminds them."""
+    now, every = datetime.now(UTC), await ScheduleStore(database).all()
+    rows = [row for row in every if user in (row.spec.owner, row.spec.to)]
     return tuple(description.line(row, now, reading=description.contents(row.spec)) for row in rows)
 
 

@@ -230,8 +230,7 @@ class Durable:
                 load_output=False,
                 limit=10_000,
             )
-            if ended:
-                await DBOS.delete_workflows_async([each.workflow_id for each in ended])
+            await DBOS.delete_workflows_async([each.workflow_id for each in ended])
         return len(ended)
 
     async def aclose(self) -> None:
