@@ -21,6 +21,7 @@ from standins.slack_shown import Shown
 
 from bot.local.google.mbox import load_mbox
 from bot.local.model.answer import Answer
+from bot.local.slack.events import click
 from bot.mailbox.accounts import Credentials
 from bot.mailbox.sync import MailState
 from bot.reports.digest_actions import CORRECT, DRAFT, LABEL, SHOW, SNOOZE
@@ -305,6 +306,23 @@ async def test_buttons_are_refused_while_paused_and_clicks_are_logged(tmp_path: 
         ("apply_label", "approved", ASKER)
     ]
     assert "customer" in google.gmail.labels.values()
+
+
+async def test_buttons_of_a_category_that_the_settings_no_longer_have_say_so(
+    tmp_path: Path,
+) -> None:
+    async with with_mail(tmp_path, *letters(1)) as (bot, _):
+        channel, reply, row = await with_digest(bot)
+        message = bot.slack.people.message(channel, reply.ts)
+        option = {"value": f"{row}/category=gone"}
+        for action, why in (
+            ({"action_id": CORRECT, "selected_option": option}, "'gone' is no category"),
+            ({"action_id": SHOW, "value": f"{row.partition('/')[0]}/gone"}, "no longer stored"),
+        ):
+            payload = click(bot.slack.state, ASKER, channel, message, action)
+            bot.slack.put("interactive", payload)
+            await until(lambda: is_shown(bot, channel, why))  # noqa: B023
+        assert await MailState(bot.store.database).corrections.all(ASKER) == []
 
 
 async def test_folded_threads_are_opened_once_and_for_their_owner_only(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +251,21 @@ async def test_card_in_a_channel_hides_private_channel_names_and_warns_of_missin
 # ---- listed, paused, deleted
 
 
+async def test_list_in_a_channel_shows_what_posts_there_without_private_names(
+    tmp_path: Path,
+) -> None:
+    async with bot_with(tmp_path, tool_call_model("schedule_list"), space=private(2)) as bot:
+        both = ("support-1", "support-2")
+        for name, to in (("here", HERE), ("by-name", "#support-1"), ("away", channel_id(3))):
+            spec = sweep(to=to, channels=both)
+            await schedules(bot).create(name, spec, "chat", datetime.now(UTC))
+        await bot.answer(bot.ask("Which schedules are there?"))
+        listed = tool_texts(bot)[-1]
+    assert re.findall(r"schedule/([\w-]+)", listed) == ["by-name", "here"]
+    assert listed.count("support-1, private channels") == 2
+    assert "support-2" not in listed
+
+
 async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path: Path) -> None:
     turning = ChangingModel(schedule_model())
     async with bot_with(tmp_path, turning) as bot:
@@ -264,6 +281,15 @@ async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path
             await until(lambda: not cards(bot))
             now = await schedules(bot).get("daily")
             assert (now.state if now else "deleted") == state
+
+
+async def test_refused_schedule_is_not_resumed_and_the_reason_is_given(tmp_path: Path) -> None:
+    resume = tool_call_model("schedule_pause", name="daily", resume=True)
+    async with bot_with(tmp_path, resume) as bot:
+        await schedules(bot).create("daily", sweep(to=HERE), "chat", datetime.now(UTC))
+        await schedules(bot).refuse("daily", "#support-1 is archived.")
+        await bot.answer(bot.ask("Resume daily."))
+        assert "daily is not paused; it cannot run: #support-1 is archived." in tool_texts(bot)[-1]
 
 
 async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path: Path) -> None:
@@ -393,11 +419,14 @@ async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(tmp_path
         assert "may own" not in await check.objection(guests, "chat")
 
 
-@pytest.mark.parametrize("method", ["users.info", "conversations.list", "users.conversations"])
+@pytest.mark.parametrize(
+    "method",
+    ["users.info", "usergroups.users.list", "conversations.list", "users.conversations"],
+)
 async def test_slack_failure_makes_the_schedule_check_unavailable(
     tmp_path: Path, method: str
 ) -> None:
-    async with bot_validator(tmp_path) as (slack, validator):
+    async with bot_validator(tmp_path, schedulers=("S0LEADS",)) as (slack, validator):
         slack.faults += [Fault(method, "error:internal_error") for _ in range(50)]
         with pytest.raises(CheckUnavailable, match="try again"):
             await validator.objection(sweep(owner=LUIS, channels=("hr",)), "chat")

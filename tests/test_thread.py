@@ -157,7 +157,7 @@ async def test_long_thread_is_truncated_in_the_middle() -> None:
     assert len(numbers) - gap > gap, "the tail is longer than the head"
 
 
-@pytest.mark.parametrize("kind", ["500", "drop", "the channel is gone"])
+@pytest.mark.parametrize("kind", ["500", "drop", "error:not_in_channel", "the channel is gone"])
 async def test_unreadable_thread_contains_only_the_request_and_a_note(kind: str) -> None:
     is_gone = kind == "the channel is gone"
     messages = thread_message(0, "root"), thread_message(1, f"{CALL} why?")
@@ -168,6 +168,7 @@ async def test_unreadable_thread_contains_only_the_request_and_a_note(kind: str)
     assert len(thread.items) == 1
     assert thread.note.startswith("The thread could not be read: ")
     assert ("channel_not_found" in thread.note) == is_gone
+    assert ("invite me with /invite" in thread.note) == (kind == "error:not_in_channel")
     assert thread.text.splitlines()[0] == f"({thread.note})"
 
 
