@@ -259,16 +259,31 @@ async def test_delivered_report_is_not_posted_again_after_its_deletion(tmp_path:
 # ---- who may read it
 
 
+def remove_owner(slack: LocalSlack) -> None:
+    slack.state.members[BOARD].pop(ASKER)
+
+
+def deactivate_owner(slack: LocalSlack) -> None:
+    slack.state.users[ASKER] = replace(slack.state.users[ASKER], deleted=True)
+
+
+@pytest.mark.parametrize(
+    ("lose", "why", "told"),
+    [
+        (remove_owner, "<@U0ANA> may no longer read all of its sources: #board", ASKER),
+        (deactivate_owner, "<@U0ANA> is deactivated, and it uses their rights.", ADMIN),
+    ],
+)
 async def test_report_is_not_posted_after_its_owner_loses_access_to_a_source(
-    tmp_path: Path,
+    tmp_path: Path, lose: Callable[[LocalSlack], None], why: str, told: str
 ) -> None:
     slack = LocalSlack(space())
-    responder = once_read(lambda: slack.state.members[BOARD].pop(ASKER))
+    responder = once_read(lambda: lose(slack))
     async with office(tmp_path, sweep(channels=("board",)), responder, slack) as s:
         delivery = await s.wait_for_tries(await s.fire("markets"))
-        await until(lambda: count_alerts(s) == (1, 0))
-    assert "<@U0ANA> may no longer read all of its sources: #board" in delivery.why
-    assert "refund" not in " ".join(s.private_texts())
+        await until(lambda: count_alerts(s, told) == (1, 0))
+    assert why in delivery.why
+    assert "refund" not in " ".join([*s.private_texts(), *s.private_texts(told)])
 
 
 # ---- approval by an administrator

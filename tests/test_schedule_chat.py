@@ -23,7 +23,7 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
 from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
-from bot.local.workspace import Channel, User, UserGroup, Workspace
+from bot.local.workspace import Channel, SlackList, User, UserGroup, Workspace
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import CheckUnavailable, Origin, ScheduleValidator
 from bot.storage.schedules import StoredSchedule
@@ -283,13 +283,22 @@ async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path
             assert (now.state if now else "deleted") == state
 
 
-async def test_refused_schedule_is_not_resumed_and_the_reason_is_given(tmp_path: Path) -> None:
-    resume = tool_call_model("schedule_pause", name="daily", resume=True)
-    async with bot_with(tmp_path, resume) as bot:
-        await schedules(bot).create("daily", sweep(to=HERE), "chat", datetime.now(UTC))
+async def test_change_without_effect_is_refused_with_the_reason(tmp_path: Path) -> None:
+    turning, now = ChangingModel(schedule_model()), datetime.now(UTC)
+    over: dict[str, Any] = {"cron": "", "at": "2025-03-03T09:00"}
+    async with bot_with(tmp_path, turning) as bot:
+        await schedules(bot).create("daily", sweep(to=HERE), "chat", now)
         await schedules(bot).refuse("daily", "#support-1 is archived.")
-        await bot.answer(bot.ask("Resume daily."))
-        assert "daily is not paused; it cannot run: #support-1 is archived." in tool_texts(bot)[-1]
+        await schedules(bot).create("fixed", sweep(to=HERE), "config", now)
+        await schedules(bot).create("once", sweep(to=HERE, **over), "chat", now)
+        for tool, args, why in (
+            ("schedule_pause", {"name": "daily", "resume": True}, "run: #support-1 is archived."),
+            ("schedule_delete", {"name": "fixed"}, "fixed is set in the settings file."),
+            ("schedule_pause", {"name": "once"}, "The one time of once is over"),
+        ):
+            turning.responder = tool_call_model(tool, **args)
+            await bot.answer(bot.ask(f"{tool}, please."))
+            assert why in tool_texts(bot)[-1]
 
 
 async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path: Path) -> None:
@@ -410,13 +419,17 @@ async def test_channel_pattern_matches_only_channels_its_owner_may_read(tmp_path
 
 
 async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(tmp_path: Path) -> None:
-    async with bot_validator(tmp_path, schedulers=("S0LEADS", GUEST), admins=(EVA,)) as (_, check):
+    space = replace(world(), lists=(SlackList("F0BUGS", "Bugs", (), ()),))
+    rules: dict[str, Any] = {"schedulers": ("S0LEADS", GUEST), "admins": (EVA,)}
+    async with bot_validator(tmp_path, space, **rules) as (_, check):
         why = await check.objection(sweep(owner=ASKER), "chat")
         assert "<@U0ANA> is not among those who may own schedules here. Ask an admin" in why
         assert await check.objection(sweep(owner=ASKER), "config") == ""
-        assert await check.objection(sweep(owner=LUIS), "chat") == ""
+        assert await check.objection(sweep(owner=LUIS, tracker="F0BUGS"), "chat") == ""
         guests = sweep(owner=GUEST, channels=("support-1",))
         assert "may own" not in await check.objection(guests, "chat")
+        why = await check.objection(sweep(owner=GUEST, tracker="F0BUGS"), "chat")
+        assert why.startswith(f"<@{GUEST}> may not read the tracker F0BUGS")
 
 
 @pytest.mark.parametrize(
