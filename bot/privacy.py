@@ -30,6 +30,7 @@ from bot.storage.deletions import (
     note,
     runs_that_read,
 )
+from bot.storage.encryption import Cipher, WrongKey
 from bot.storage.requests import AT_WORK, LOOKUPS
 from bot.storage.schedules import schedule_of
 from bot.storage.tables import (
@@ -580,3 +581,23 @@ def empty_trajectories(connection: sa.Connection, ids: Sequence[str]) -> None:
     is_used = sa.exists().where(ledger.c.hash == blocks.c.hash)
     for some in chunks(hashes):
         connection.execute(sa.delete(blocks).where(blocks.c.hash.in_(some), ~is_used))
+        _renew_blocks(connection, some)
+
+
+def _renew_blocks(connection: sa.Connection, hashes: Sequence[str]) -> None:
+    """Encrypt with the first key those of these blocks that an earlier key encrypted.
+
+    Later runs use a stored block as it is: without this, its key could never be removed.
+    """
+    cipher: Cipher = connection.dialect.cipher  # type: ignore[attr-defined]
+    stored = sa.type_coerce(blocks.c.body, sa.Text)
+    query = sa.select(blocks.c.hash, stored).where(blocks.c.hash.in_(hashes))
+    for hash, token in connection.execute(query).all():
+        if cipher.is_current(token):
+            continue
+        try:
+            body = cipher.decrypt(token)
+        except WrongKey as error:  # the deletion must go on
+            log.warning("%s", error)
+        else:
+            connection.execute(sa.update(blocks).where(blocks.c.hash == hash).values(body=body))

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from timing import patient
 
 from bot.errors import StoreError
 from bot.mailbox.accounts import Credentials
+from bot.privacy import tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
@@ -122,14 +124,29 @@ async def test_encryption_key_can_be_rotated_and_the_old_one_removed(in_file: St
     database = await Database.open(in_file.path, in_file.url, Cipher([old], "in_file"))
     await Credentials(database).put("ana", tokens)
     await preferences_of(database).add(CANARY, Authorship("U0ANA"))
+    await store_run(database, "before")
     await database.aclose()
     for keys in ([new, old], [new]):
         database = await Database.open(in_file.path, in_file.url, Cipher(keys, "in_file"))
+        if old in keys:  # a run with the same blocks stays when the retention of the first ends
+            await store_run(database, "after")
+            first = sa.update(runs).where(runs.c.id == "before")
+            await database.write(first.values(started=datetime(2020, 1, 1, tzinfo=UTC)))
+            await tidy(database, load_settings(env={}).retention)
+        assert CANARY in str(await Store(database).trajectory("after"))
         assert await Credentials(database).get("ana") == tokens
         assert [each.text for each in await preferences_of(database).list_preferences("U0ANA")] == [
             CANARY
         ]
         await database.aclose()
+
+
+async def store_run(database: Database, id: str) -> None:
+    store = Store(database)
+    await store.start_run(id, "ask", "?", "offline", {})
+    sink = RunLog(store, id)
+    record(sink, id, words=CANARY)
+    await sink.flush()
 
 
 async def test_value_encrypted_with_another_key_fails_at_once_without_retries(
