@@ -32,7 +32,7 @@ from bot.storage.deletions import (
 )
 from bot.storage.encryption import Cipher, WrongKey
 from bot.storage.requests import AT_WORK, LOOKUPS
-from bot.storage.schedules import schedule_of
+from bot.storage.schedules import FREE_NAME_STATES, schedule_of
 from bot.storage.tables import (
     actions,
     address_of,
@@ -503,7 +503,7 @@ async def tidy(database: Database, retention: RetentionSettings) -> None:
         (days.results_days, names.c.at, sa.true()),
         (days.results_days, issues.c.last, sa.true()),
         (days.results_days, schedule_runs.c.at, _is_over()),
-        (days.results_days, schedules.c.changed, schedules.c.state == "done"),
+        (days.results_days, schedules.c.changed, schedules.c.state.in_(FREE_NAME_STATES)),
         (threads_days, mail_threads.c.at, snoozed.is_(None)),
         (days.actions_days, actions.c.made, sa.true()),
         (days.actions_days, outside_calls.c.at, sa.true()),
@@ -529,9 +529,9 @@ def _is_over() -> Condition:
     latest = sa.select(sa.func.max(others.c.at)).where(
         others.c.delivery.in_(("delivered", "quiet"))
     )
-    done = sa.select(schedules.c.id).where(schedules.c.state == "done")
+    ended = sa.select(schedules.c.id).where(schedules.c.state.in_(FREE_NAME_STATES))
     last_reported = latest.where(
-        others.c.schedule == c.schedule, c.schedule.not_in(done)
+        others.c.schedule == c.schedule, c.schedule.not_in(ended)
     ).scalar_subquery()
     waits = sa.func.coalesce(c.delivery, "") == "waiting"
     is_finished = sa.and_(c.state.not_in(("due", "running")), ~waits)

@@ -379,11 +379,20 @@ async def test_retention_deletes_old_reports_but_keeps_the_last_occurrence(tmp_p
             await database.write(moved)
         await database.write(sa.update(issues).values(last=datetime.now(UTC) - years))
         never: dict[str, Any] = dict.fromkeys(("trajectories_days", "actions_days", "notes_days"))
-        await tidy(database, RetentionSettings(workflows_days=14, results_days=365, **never))
+        settings = RetentionSettings(workflows_days=14, results_days=365, **never)
+        await tidy(database, settings)
         rest = await s.schedules.store.occurrences("markets")
         assert [each.at for each in rest] == [occurrences[1].at - years]
         assert await s.schedules.store.list_delivered("markets", 1)
         assert await database.read(sa.select(issues)) == []
+
+        await s.schedules.store.delete("markets")
+        await tidy(database, settings)
+        assert await database.read(sa.select(schedules)) != []
+        await database.write(sa.update(schedules).values(changed=datetime.now(UTC) - years))
+        await tidy(database, settings)
+        assert await database.read(sa.select(schedules)) == []
+        assert await s.schedules.store.occurrences("markets") == []
 
 
 async def test_notes_from_a_forgotten_author_are_deleted_by_a_retry_after_a_failure(

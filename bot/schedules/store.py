@@ -16,6 +16,7 @@ from bot.errors import SetupError
 from bot.storage.database import Database, in_transaction
 from bot.storage.requests import IS_PAUSED, delete_reservations
 from bot.storage.schedules import (
+    FREE_NAME_STATES,
     Occurrence,
     Row,
     StoredSchedule,
@@ -40,8 +41,6 @@ DELETED_REASON = "the schedule was deleted"
 REPLACED_REASON = (
     "A schedule of the same name that had been set in chat was replaced by the settings."
 )
-FREE_NAME_STATES = ("deleted", "done")
-"""States in which the name of a schedule is free again."""
 REQUESTED_EXTRA = {"asked": True}
 """`extra` of a requested occurrence: it is never too late, and waits for the run before it."""
 SETTINGS_LOCK = 7_004

@@ -18,6 +18,8 @@ from scopes.label import TRUSTED_LABEL, Label
 log = logging.getLogger(__name__)
 
 State = Literal["active", "paused", "refused", "done", "deleted"]
+FREE_NAME_STATES = ("deleted", "done")
+"""States in which the name of a schedule is free again."""
 OccurrenceState = Literal["due", "running", "ran", "failed", "skipped"]
 DeliveryState = Literal["waiting", "delivered", "quiet", "superseded", "failed"]
 
