@@ -89,6 +89,8 @@ KEPT_EVENT_FIELDS = (
     "team",
 )
 """Fields of a request's event that stay."""
+KEPT_ARGS = ("schedule", "limits")
+"""Arguments of a run that stay; the others name files, addresses and people."""
 
 Statement = sa.Delete | sa.Update
 
@@ -539,7 +541,8 @@ def _is_over() -> Condition:
 
 
 def _purge_results(connection: sa.Connection, before: datetime) -> int:
-    query = sa.select(runs.c.id).where(runs.c.started < before, runs.c.question != "")
+    has_text = sa.or_(runs.c.question != "", runs.c.result.is_not(None))
+    query = sa.select(runs.c.id).where(runs.c.started < before, has_text)
     old = list(
         connection.execute(query.order_by(runs.c.started).limit(MAX_RUNS_PER_TRANSACTION)).scalars()
     )
@@ -569,7 +572,9 @@ def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
     remaining = [sa.exists().where(t.c.run == quoted.c.run) for t in holding]
     connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~sa.or_(*remaining)))
     empty: dict[str, Any] = {"question": "", "result": None, "error": None}
-    connection.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(empty))
+    for id, args in connection.execute(sa.select(runs.c.id, runs.c.args).where(runs.c.id.in_(ids))):
+        kept = {name: args[name] for name in KEPT_ARGS if name in args}
+        connection.execute(sa.update(runs).where(runs.c.id == id).values(**empty, args=kept))
 
 
 def empty_trajectories(connection: sa.Connection, ids: Sequence[str]) -> None:

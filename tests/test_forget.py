@@ -507,6 +507,20 @@ def test_forget_command_accepts_names_of_databases_folders_and_files(
     assert "Give the id" not in shell("forget", "--user", "ana@x.example").out
 
 
+def test_forgotten_review_of_a_file_leaves_no_trace_of_the_file(
+    shell: Shell, tmp_path: Path, data_dir: Path
+) -> None:
+    file = tmp_path / "notice-of-zyxwen.md"
+    file.write_text("Zyxwen pays within three days.\n")
+    run = shell("review", file, "--model", "offline", "--json").json["run_id"]
+    assert shell("forget", "--source", file.name, "--json").json["runs"] == 1
+    assert "zyxwen" not in shell("show", run, "--json").out.lower()
+    for each in data_dir.glob("*.sqlite*"):
+        assert b"zyxwen" not in each.read_bytes().lower()
+    again = shell("review", "--resume", run, "--model", "offline", "--json")
+    assert "is deleted" in refusal_text(again, "deleted")
+
+
 # ---- each class of data expires on its own; costs and times of runs stay
 
 
@@ -554,6 +568,8 @@ async def test_old_texts_and_unused_names_expire_and_costs_and_decisions_stay(
         await Names(store.database).save(id, f"Name of {id}")
     unused = sa.update(tables.names).where(tables.names.c.id == "U1").values(at=ago(366))
     await store.database.write(unused)
+    only_a_file = sa.update(tables.runs).where(tables.runs.c.id == "old0").values(question="")
+    await store.database.write(only_a_file)
     before = await store.run("r1")
     for _ in range(2):
         await tidy(
@@ -572,6 +588,7 @@ async def test_old_texts_and_unused_names_expire_and_costs_and_decisions_stay(
     assert await remaining(store, quoted.c.run) == {"new", "read"}
     assert await remaining(store, tables.runs.c.id) == ages.keys()
     assert await is_empty(store, "r1")
+    assert await is_empty(store, "old0"), "a message without text asked for it"
     old = await store.run("r1")
     fields = ("id", "kind", "status", "model", "started", "finished", "cost_usd", "requester")
     assert [getattr(old, n) for n in fields] == [getattr(before, n) for n in fields]

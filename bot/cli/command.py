@@ -104,6 +104,10 @@ async def run_to_resume(settings: Settings, id: str, kind: str) -> StoredRun:
     if stored.result is not None:
         hint = f"`assistant show {stored.id}` shows its result."
         raise SetupError("complete", f"The {kind} {stored.id} has ended: {stored.status}.", hint)
+    if not stored.question:
+        raise SetupError(
+            "deleted", f"What the {kind} {stored.id} had read is deleted.", "Start anew."
+        )
     return stored
 
 

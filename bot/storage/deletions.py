@@ -126,9 +126,8 @@ class ForgetTarget:
     def _in_source(self) -> list[Condition]:
         item = quoted.c.item
         same = [item == self.id, quoted.c.channel == self.id]
-        if not (whole := _WHOLE.fullmatch(self.id)):
-            lines = item.startswith(f"{self.id}:", autoescape=True)  # of a file: `book:a.md:3`
-            return [*same, lines] if ":" in self.id else same
+        if not (whole := _WHOLE.fullmatch(self.id)):  # lines of a file: `book:a.md:3`, `a.md:3`
+            return [*same, item.startswith(f"{self.id}:", autoescape=True)]
         kind, name = whole.groups()
         if kind == "data":
             return [*same, *(item.like(pattern) for pattern in _ROWS)]
