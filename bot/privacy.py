@@ -32,7 +32,7 @@ from bot.storage.deletions import (
 )
 from bot.storage.encryption import Cipher, WrongKey
 from bot.storage.requests import AT_WORK, LOOKUPS
-from bot.storage.schedules import FREE_NAME_STATES, schedule_of
+from bot.storage.schedules import FREE_NAME_STATES, StoredSchedule, schedule_of
 from bot.storage.tables import (
     actions,
     address_of,
@@ -205,6 +205,9 @@ class Forget:
         for some in chunks(changed):
             updates = [(inbox.c.key == key, emptied[key]) for key in some]
             await self._execute([sa.update(inbox).where(k).values(event=e) for k, e in updates])
+        for some in chunks(found):  # a comment on the answer may repeat what was read
+            rated = feedback.c.request.in_(some)
+            await self._execute([sa.update(feedback).where(rated).values(comment=None)])
         return len(changed), waiting
 
     async def _of_runs(
@@ -287,16 +290,24 @@ class Forget:
         await self._execute([sa.delete(issues).where(each) for each in deleted])
         return len(deleted)
 
-    async def _schedules(self, user: str) -> int:
-        """Delete the schedules that a user owns, and their findings; return how many.
+    async def _schedules(self, target: ForgetTarget) -> int:
+        """Delete the schedules that a user owns, and those whose words may come from the target,
+        with their findings; return how many.
 
         For a schedule from the settings, delete only its findings. A deleted one leaves no data.
         """
-        rows = await self.database.read(sa.select(schedules))
-        owned = [each for row in rows if (each := schedule_of(row)) and each.spec.owner == user]
-        reviewed = issues.c.schedule.startswith(f"{PANEL}/{user}/", autoescape=True)
-        await self._execute([sa.delete(issues).where(reviewed)])
-        for each in owned:
+        user, rows = target.id, await self.database.read(sa.select(schedules))
+        if target.kind == "user":
+            reviewed = issues.c.schedule.startswith(f"{PANEL}/{user}/", autoescape=True)
+            await self._execute([sa.delete(issues).where(reviewed)])
+
+        def is_lost(each: StoredSchedule) -> bool:
+            says = each.spec.request or each.spec.text
+            owned = target.kind == "user" and each.spec.owner == user
+            return owned or bool(says and not target.labels.isdisjoint(each.label.sources))
+
+        lost = [each for row in rows if (each := schedule_of(row)) and is_lost(each)]
+        for each in lost:
             of_it = issues.c.schedule == each.id
             statements: list[Statement] = [sa.delete(issues).where(of_it)]
             itself = schedules.c.id == each.id
@@ -311,7 +322,7 @@ class Forget:
                 clear_failure if is_configured else sa.delete(schedules).where(itself)
             )
             await self._execute(statements)
-        return len(owned)
+        return len(lost)
 
     async def _own_rows(self, target: ForgetTarget) -> dict[str, int]:
         """Delete the rows of the target itself; return how many, by field of `Forgotten`.
@@ -328,8 +339,9 @@ class Forget:
             snoozed = sa.and_(mail_threads.c.thread == id, mail_threads.c.until.is_not(None))
             mail.append(sa.update(mail_threads).where(snoozed).values(until=None))
             mail += [sa.delete(t).where(t.c.thread == id) for t in (mail_corrections, mail_acts)]
+        lost_schedules = await self._schedules(target)
         if target.kind != "user":
-            return {"mail": await self._execute(mail)}
+            return {"mail": await self._execute(mail), "schedules": lost_schedules}
         accounts = (mail_cursors, mail_threads, mail_corrections, mail_acts)
         mail += [sa.delete(table).where(table.c.account == id) for table in accounts]
         await self._execute([sa.delete(oauth_states).where(oauth_states.c.account == id)])
@@ -339,7 +351,7 @@ class Forget:
             "mail": await self._execute(mail),
             "feedback": await self._execute([ratings]),
             "credentials": await self._execute([tokens]),
-            "schedules": await self._schedules(id),
+            "schedules": lost_schedules,
         }
 
     async def _execute(self, statements: Sequence[Statement]) -> int:

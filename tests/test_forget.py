@@ -44,12 +44,14 @@ from bot.memory import NoteStore, ResourceStore
 from bot.privacy import Forget, Forgotten, forget_pending, note_changes, tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
+from bot.schedules.store import ScheduleStore
 from bot.storage import tables
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.requests import MessageEdited, RequestQueue
 from bot.storage.run_index import Names
 from bot.storage.tables import actions, flags, notes, preferences, quoted, resources, runs
+from config.schedules import Schedule
 from config.sections import RetentionSettings
 from config.settings import load_settings
 from scopes.google.auth import MailboxTokens
@@ -229,12 +231,16 @@ async def test_forgetting_a_message_blanks_the_requests_that_contain_it(
     async with store_with_runs(in_file, run, other_run) as store:
         inbox = RequestQueue(store.database)
         await ask(inbox, ASKED, question)
-        await ask(inbox, other, f"what of {CARD_TEXT}", "U0EVA")
+        key = await ask(inbox, other, f"what of {CARD_TEXT}", "U0EVA")
+        await inbox.feedback(key, "U0TOM", "bad")
+        await inbox.explain(key, "U0TOM", "missing", f"It says: {CARD_TEXT}.")
         await forget(store, "item", ASKED)
         assert await tables_with(store.database, ["payroll of Marta"]) == []
         assert await is_empty(store, "r1")
         assert (await forget(store, "item", CARD)).requests == 1
         assert await tables_with(store.database, [CARD_TEXT]) == []
+        (rating,) = await inbox.ratings(5)
+        assert (rating.value, rating.reason) == ("bad", "missing")
 
 
 async def test_forgetting_a_running_run_waits_until_it_ends(in_file: StorePlace) -> None:
@@ -345,6 +351,30 @@ async def test_forgetting_a_target_deletes_its_notes_files_and_preferences(
     assert preview == counts == Forgotten(notes=n, files=n, preferences=n + of_ana)
     preference_titles = [title for title in titles if not (of_ana and title == "his")]
     assert await remaining_titles(store.database) == [titles, titles, preference_titles]
+    await store.aclose()
+
+
+async def test_forgetting_a_channel_deletes_schedules_whose_words_may_come_from_it(
+    in_file: StorePlace,
+) -> None:
+    store, read_in_sales = await in_file.store(), SPACES["read in sales"][1]
+    schedules = ScheduleStore(store.database)
+    common: dict[str, Any] = {"cron": "0 9 * * mon", "owner": "U0ANA"}
+    text = Schedule(kind="reminder", text=CARD_TEXT, to="dm", **common)
+    for id, spec, label in (
+        ("own words", text, TRUSTED_LABEL),
+        ("words of sales", text, read_in_sales),
+        (
+            "no words",
+            Schedule(kind="sweep", channels=("sales",), to="#sales", **common),
+            read_in_sales,
+        ),
+    ):
+        await schedules.create(id, spec, "chat", NOW, label)
+    target = ForgetTarget("channel", "C0SALES")
+    preview = await Forget(store.database, dry_run=True)(target)
+    assert preview == await Forget(store.database)(target) == Forgotten(schedules=1)
+    assert [each.id for each in await schedules.all()] == ["no words", "own words"]
     await store.aclose()
 
 
