@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
 import tarfile
@@ -133,10 +134,26 @@ def test_backup_restores_the_state_and_replaces_existing_data_only_with_force(
     shutil.rmtree(data)
     assert shell("restore", "a.tar.gz").code == 0
     assert (rows(data), (data / "work" / "a.txt").read_text()) == (run_ids, "kept")
+    assert stat.S_IMODE((data / "assistant.sqlite").stat().st_mode) == 0o600
     assert run_ids[0] in shell("runs").out
     assert shell("ask", "And now?", "--sample", "--model", "offline").code in (0, 1)
     assert shell("restore", "a.tar.gz", "--force").code == 0
     assert rows(data) == run_ids
+
+
+def test_restore_replaces_data_of_workspaces_and_keeps_their_settings(
+    shell: Shell, data: Path
+) -> None:
+    team = data / "teams" / "T1"
+    team.mkdir(parents=True)
+    shutil.copy(data / "assistant.sqlite", team)
+    settings = data / "teams" / "T1.yaml"
+    settings.write_text("policy: {}\n", "utf-8")
+    assert shell("backup", "a.tar.gz").code == 0
+    (team / "later").touch()
+    assert shell("restore", "a.tar.gz", "--force").code == 0
+    assert [each.name for each in team.iterdir()] == ["assistant.sqlite"]
+    assert settings.read_text("utf-8") == "policy: {}\n"
 
 
 def test_restore_refuses_a_running_serve_and_invalid_or_newer_backups(

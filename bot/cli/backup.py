@@ -24,7 +24,7 @@ from sqlalchemy.engine import make_url
 
 from bot.errors import SetupError
 from bot.runs.durable import REPLICA_LOCK_CLASS
-from bot.storage.database import only_process
+from bot.storage.database import make_private, only_process
 from bot.storage.tables import REVISIONS
 from bot.terminal import DONE, say
 from config.settings import TEAMS, Settings, load_settings
@@ -200,14 +200,19 @@ def _in_the_way(settings: Settings) -> str:
 
 
 def _move(folder: Path, data_dir: Path) -> None:
+    """Replace the state; settings of workspaces (`teams/*.yaml`) may be in the same folder."""
     for name in FILES:
         for old in (name, f"{name}-wal", f"{name}-shm"):
             (data_dir / old).unlink(missing_ok=True)
-    for name in (*FOLDERS, TEAMS):
-        shutil.rmtree(data_dir / name, ignore_errors=True)
-    for name in (*FILES, *FOLDERS, TEAMS):
-        if (folder / name).exists():
-            (folder / name).replace(data_dir / name)
+    for path in (*(data_dir / name for name in FOLDERS), *data_dir.glob(f"{TEAMS}/*/")):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in (*(folder / name for name in (*FILES, *FOLDERS)), *folder.glob(f"{TEAMS}/*/")):
+        if path.exists():
+            target = data_dir / path.relative_to(folder)
+            target.parent.mkdir(exist_ok=True)
+            path.replace(target)
+    for name in _files(data_dir):
+        make_private(data_dir / name)
 
 
 def _postgres(settings: Settings, program: str, *arguments: str) -> None:
