@@ -69,6 +69,7 @@ from bot.tooling.files import place_of, work_of
 from config.sections import RetentionSettings
 from scopes.label import Label
 from scopes.resources import space_of_run
+from subagents.sanitizer import source_of
 
 log = logging.getLogger(__name__)
 
@@ -282,10 +283,11 @@ class Forget:
             sources = set[str]().union(*(readers[id] for id in issue.trace.messages))
             return bool(sources) and sources <= deletable
 
+        seen = {source_of(item)[0] for item in items}  # a finding of a panel names a line
         deleted = [
             sa.and_(issues.c.schedule == schedule, issues.c.id == id)
             for (schedule, id), issue in found.items()
-            if _rests_on(issue, target, items) or comes_from_gone(issue)
+            if _rests_on(issue, target, seen) or comes_from_gone(issue)
         ]
         await self._execute([sa.delete(issues).where(each) for each in deleted])
         return len(deleted)
@@ -368,9 +370,9 @@ class Forget:
         )
 
 
-def _rests_on(issue: Issue, target: ForgetTarget | None, items: Set[str]) -> bool:
-    ids = issue.trace.messages | issue.trace.threads
-    if not ids.isdisjoint(items):
+def _rests_on(issue: Issue, target: ForgetTarget | None, sources: Set[str]) -> bool:
+    ids = {source_of(id)[0] for id in issue.trace.messages | issue.trace.threads}
+    if not ids.isdisjoint(sources):
         return True
     if target is None or target.is_person:
         return False

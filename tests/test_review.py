@@ -71,6 +71,19 @@ def test_second_review_of_a_file_compares_with_the_first(shell: Shell, file: Pat
     assert " 0 leaks" in checked.out
 
 
+@pytest.mark.usefixtures("model")
+def test_findings_of_a_forgotten_file_are_not_kept_for_the_next_review(
+    shell: Shell, file: Path, data_dir: Path
+) -> None:
+    claims = [each["claim"] for each in shell("review", file, "--json").json["findings"]]
+    done = shell("forget", "--source", file.name, "--json").json
+    assert (done["runs"], done["issues"]) == (1, len(claims))
+    for database in data_dir.glob("*.sqlite*"):
+        content = database.read_bytes()
+        assert [claim for claim in claims if claim.encode() in content] == []
+    assert shell("review", file, "--json").json["compared"] is None
+
+
 # ---- refusals before any model call
 
 
