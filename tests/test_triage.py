@@ -48,6 +48,17 @@ def threads(document: Json) -> list[str]:
     ]
 
 
+def test_digest_is_forgotten_with_the_sender_of_a_filtered_mail(
+    triage: Triage, shell: Shell
+) -> None:
+    result, _ = triage(
+        [*letters(1), mail(10, "Our news.", NEWS, List_Unsubscribe="<mailto:u@n.x>")]
+    )
+    assert "no-reply@news.example" in str(result.json["filtered"])
+    assert shell("forget", "--user", "no-reply@news.example", "--json").json["runs"] == 1
+    assert "news.example" not in shell("show", result.json["run_id"], "--json").out
+
+
 def test_each_thread_gets_a_verdict_or_is_filtered(triage: Triage) -> None:
     news = mail(10, "Our news of March.", NEWS, List_Unsubscribe="<mailto:u@news.example>")
     result, recorded = triage([*letters(3), news, mail(11, "Any news of it?", reply_to="1")])

@@ -256,7 +256,9 @@ class Triage(ReportTask[TriageReport]):
                 some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
                 start = len(self.looked)
                 found, stopped = await self._fetch_all(some, len(self.sync.refs) - len(rest))
-                for each in found:
+                for each in found:  # the step holds all of it, the digest names filtered threads
+                    items = [(item.id, item.author) for item in each.items]
+                    self.run.sink.saw(self.run.id, [(each.id, each.sender or None), *items])
                     if remaining > 0:
                         self.looked.append(each)
                         remaining -= each.is_open
