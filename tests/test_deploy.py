@@ -154,6 +154,9 @@ def test_restore_replaces_data_of_workspaces_and_keeps_their_settings(
     assert shell("restore", "a.tar.gz", "--force").code == 0
     assert [each.name for each in team.iterdir()] == ["assistant.sqlite"]
     assert settings.read_text("utf-8") == "policy: {}\n"
+    for command in (("backup", "b.tar.gz"), ("restore", "a.tar.gz", "--force")):
+        refused = shell("--team", "T1", *command)
+        assert (refused.code, "holds the state of all workspaces" in refused.err) == (2, True)
 
 
 def test_restore_refuses_a_running_serve_and_invalid_or_newer_backups(

@@ -55,7 +55,7 @@ KEY = (
 
 def run_backup(file: Path, force: bool) -> int:
     """Write the state into `file`. The bot may run at the same time."""
-    settings = load_settings()
+    settings = _load_settings()
     if file.exists() and not force:
         raise SetupError("exists", f"{file} exists.", "Name another file, or give --force.")
     with _faults(file), tempfile.TemporaryDirectory(dir=file.absolute().parent) as folder:
@@ -65,6 +65,14 @@ def run_backup(file: Path, force: bool) -> int:
         (copied / "backup.tar.gz").replace(file)
     say(f"{file} is written. {KEY}")
     return DONE
+
+
+def _load_settings() -> Settings:
+    settings = load_settings()
+    if settings.team:
+        hint = "Leave out --team and ASSISTANT_TEAM."
+        raise SetupError("all_teams", "A backup holds the state of all workspaces.", hint)
+    return settings
 
 
 def _copy(settings: Settings, into: Path) -> list[str]:
@@ -133,7 +141,7 @@ def _revision(settings: Settings, folder: Path) -> str:
 
 def run_restore(file: Path, force: bool) -> int:
     """Put the state of a backup in place. Raises SetupError while `serve` runs."""
-    settings = load_settings()
+    settings = _load_settings()
     alone = nullcontext() if settings.database_url else only_process(settings.data_dir)
     with _faults(file), alone:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
