@@ -276,6 +276,7 @@ def test_impossible_replay_is_refused_with_the_reason(shell: Shell) -> None:
     assert "was recorded by another version" in refusal_text(shell("replay", run), "old_record")
     change("DELETE FROM contexts")
     gone = refusal_text(shell("replay", run), "no_record")
-    assert "records are deleted after 30 days (`retention.trajectories_days`)" in gone
+    deleted = "deleted after 30 days (`retention.trajectories_days`) and by `assistant forget`"
+    assert deleted in gone
     change("UPDATE runs SET finished = NULL")
     assert "has not ended" in refusal_text(shell("replay", run), "not_ended")

@@ -153,7 +153,8 @@ async def read_record(store: Store, run: StoredRun, days: int | None) -> Record:
     trajectory, steps = await store.trajectory(run.id), await store.steps(run.id)
     if not trajectory.contexts:
         after = f" after {days} days (`retention.trajectories_days`)" if days else ""
-        text = f"Nothing is recorded of the run {run.id}: records are deleted{after}."
+        ways = f"records are deleted{after} and by `assistant forget`"
+        text = f"Nothing is recorded of the run {run.id}: {ways}."
         raise SetupError("no_record", text, "`assistant runs` lists newer ones.")
     body = steps.get(task_key(run.id))
     try:
