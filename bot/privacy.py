@@ -121,6 +121,8 @@ class Forgotten:
     schedules: int = 0
     mail: int = 0
     """Stored data of mailboxes: cursors, handled threads, corrections, clicks in digests."""
+    names: int = 0
+    """The name in Slack that pages show."""
     later: int = 0
     """Runs and requests in use that saw part of it: they are deleted when they have ended."""
 
@@ -165,9 +167,7 @@ class Forget:
         await asyncio.to_thread(_delete_folders, self.data_dir, deletable)
         for some in chunks(deletable, MAX_RUNS_PER_TRANSACTION):
             await self.database.change(partial(_delete_runs, ids=some))
-        is_named = target.kind in ("channel", "user")
-        is_target = names.c.id == (target.id if is_named else "")
-        if await self.database.write(sa.delete(names).where(is_target)) or done != Forgotten():
+        if done != Forgotten():
             await self.database.empty_log()
         return done
 
@@ -341,19 +341,23 @@ class Forget:
             snoozed = sa.and_(mail_threads.c.thread == id, mail_threads.c.until.is_not(None))
             mail.append(sa.update(mail_threads).where(snoozed).values(until=None))
             mail += [sa.delete(t).where(t.c.thread == id) for t in (mail_corrections, mail_acts)]
-        lost_schedules = await self._schedules(target)
+        is_named = names.c.id == (id if target.kind in ("channel", "user") else "")
+        counts = {
+            "schedules": await self._schedules(target),
+            "names": await self._execute([sa.delete(names).where(is_named)]),
+        }
         if target.kind != "user":
-            return {"mail": await self._execute(mail), "schedules": lost_schedules}
+            return {**counts, "mail": await self._execute(mail)}
         accounts = (mail_cursors, mail_threads, mail_corrections, mail_acts)
         mail += [sa.delete(table).where(table.c.account == id) for table in accounts]
         await self._execute([sa.delete(oauth_states).where(oauth_states.c.account == id)])
         ratings = sa.delete(feedback).where(feedback.c.user == id)
         tokens = sa.delete(credentials).where(credentials.c.account == id)
         return {
+            **counts,
             "mail": await self._execute(mail),
             "feedback": await self._execute([ratings]),
             "credentials": await self._execute([tokens]),
-            "schedules": lost_schedules,
         }
 
     async def _execute(self, statements: Sequence[Statement]) -> int:

@@ -165,9 +165,11 @@ async def test_forgetting_a_source_or_person_empties_runs_that_read_it(
     async with store_with_runs(in_file, run_with_findings(read=[*ITEMS, *mails]), mine) as store:
         for id in ("C0ES", "U0ANA"):
             await Names(store.database).save(id, f"Name of {id}")
+        preview = await Forget(store.database, dry_run=True)(target)
         counts = await Forget(store.database)(target)
 
-        assert (counts.items, counts.runs) == (items, 1)
+        assert preview == counts
+        assert (counts.items, counts.runs, counts.names) == (items, 1, 2 - len(names))
         assert await tables_with(store.database, [text]) == []
         assert await is_empty(store, "r1")
         assert sorted(await Names(store.database).find_names(["C0ES", "U0ANA"])) == names

@@ -278,6 +278,7 @@ COUNT_DESCRIPTIONS = {
     "credentials": "connected accounts",
     "schedules": "schedules",
     "mail": "mailboxes, handled threads, corrections, clicks in digests",
+    "names": "names that the console shows",
 }
 IN_USE_MESSAGE = "Runs in use that saw it: {}. `assistant serve` deletes them when they have ended."
 
