@@ -20,12 +20,16 @@ from card_kit import (
     reaches,
 )
 from digest_kit import triage, verdict
-from engine_kit import until
+from engine_kit import channel_id, until
 from language_kit import marked, unmarked_words
+from schedule_kit import scheduled_bot, sweep
 from serve_kit import ASKER, change_settings, serve
+from standins.slack import LocalSlack
 from test_home import FULL
 
 from bot.listeners.home import HomeFacts, view
+from bot.local.offline.model import answer as offline
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.mailbox.oauth import MailAccess
 from bot.reports.documents import TriageReport, parse_document
@@ -116,6 +120,16 @@ async def test_clear_request_language_takes_precedence_over_the_profile(
         await reaches(bot, "denied")
         await until(lambda: again(bot, card).text != card.text)
         assert ("⟦" in again(bot, card).text) == (language == "de")
+
+
+async def test_alert_is_in_one_language_if_its_schedule_sets_one(tmp_path: Path) -> None:
+    spec = sweep(cron="", at="2999-01-01T09:00", to="#support-2", language="de")
+    slack = LocalSlack(people_with_locale("es-ES"))
+    slack.people.leave(BOT_USER, channel_id(2))
+    async with scheduled_bot(tmp_path, {"markets": spec}, offline, slack=slack) as s:
+        await until(s.private_texts)
+        (alert,) = slack.visible(slack.people.dm(ASKER))
+    assert unmarked_words(alert.blocks) == []
 
 
 def test_a_digest_is_in_the_language_of_its_reader() -> None:

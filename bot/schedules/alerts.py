@@ -163,7 +163,8 @@ class FailureAlerts:
 
         Raises WriteFailed.
         """
-        with in_language(await self.people.language(stored.spec.owner)):
+        spec = stored.spec
+        with in_language(spec.language or await self.people.language(spec.owner, spec.to)):
             part = _message(stored, failure, instead_of)
         recipients: list[str] = []
         news = "over" if failure.over else "began"

@@ -130,7 +130,7 @@ class ReportDelivery:
         occurrence = await self.schedules.occurrence(work.schedule, work.at)
         if not (stored and occurrence) or occurrence.delivery != "waiting":
             return
-        language = stored.spec.language or await self.people.language(stored.spec.owner)
+        language = await self.validator.language(stored.spec)
         with about(run=occurrence.run), in_language(language):
             try:
                 state = await self._deliver(work, stored, occurrence)
