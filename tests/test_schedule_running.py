@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mail_kit import ME, letters
 from pg_kit import with_store
-from schedule_kit import ScheduledBot, scheduled_bot, sweep, triage
+from schedule_kit import NEVER, ScheduledBot, scheduled_bot, sweep, triage
 from serve_kit import ASKER, with_rules
 from standins.model_faults import Faults
 from standins.slack import LocalSlack
@@ -284,6 +284,21 @@ async def test_links_and_broadcasts_in_a_failure_reason_are_inert(tmp_path: Path
     kinds = {e["type"] for b in alert.blocks for s in b["elements"] for e in s["elements"]}
     assert kinds == {"text", "date", "user"}
     assert "<!channel>" in alert.text
+
+
+REMINDER = Schedule(kind="reminder", cron=NEVER, text="Call Ana", to="dm", owner=ASKER)
+
+
+@pytest.mark.parametrize(("spec", "covers"), [(sweep(), True), (REMINDER, False)])
+async def test_alert_promises_that_the_next_run_covers_the_time_only_of_a_report(
+    tmp_path: Path, spec: Schedule, covers: bool
+) -> None:
+    async with scheduled_bot(tmp_path, {}, offline) as s:
+        await s.set(NAME, spec)
+        await send_alerts(s, lambda c: record_failure(c, NAME, WHY, datetime.now(UTC)))
+        (alert,) = s.private_texts()
+    assert ("covers this time" in alert) is covers
+    assert "You will hear from me again" in alert
 
 
 # ---- deletion of issues, reports and schedules with their messages and people

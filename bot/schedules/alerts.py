@@ -209,7 +209,8 @@ def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> Messa
         elif stored.spec.at:
             parts += [phrase("alert.no_more")]
         else:
-            parts += [f"{phrase('alert.later')} {phrase('alert.once')}"]
+            covers = stored.spec.kind in ("sweep", "triage")  # no later reminder or answer does
+            parts += [f"{phrase('alert.later')} " if covers else "", phrase("alert.once")]
     if instead_of:
         parts += ["\n", *fill("alert.instead", owner=user(instead_of))]
     return MessagePart(title, (rich(paragraph(bold(title), *parts)),))
