@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pg_kit import StorePlace, store_place
 from timing import WAIT_S
 
 from bot.runs.worker import adopt, owners
+from bot.schedules.alerts import record_failure
 from bot.schedules.scheduler import Scheduler
 from bot.schedules.store import STILL_AT_WORK, OccurrenceResult, ScheduleError, ScheduleStore
 from bot.storage.database import Database
@@ -320,6 +322,18 @@ async def test_changed_times_apply_from_sync_on_and_keep_earlier_occurrences(
         await replica.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
         await replica.create_due_at(START + 2 * HOUR)
         assert await replica.occurrence_states() == [("08:10", "due"), ("09:05", "due")]
+
+
+async def test_new_owner_in_the_settings_is_notified_of_a_failure(in_file: StorePlace) -> None:
+    async with in_file.stores(1) as (store,):
+        replica = Rows(store.database)
+        await replica.store.sync({"markets": spec()}, START)
+        failed = partial(record_failure, schedule="markets", why="Archived.", at=START)
+        await replica.database.change(failed)
+        await replica.store.sync({"markets": spec(quiet=True)}, START)
+        assert (await replica.stored_schedule()).trouble
+        await replica.store.sync({"markets": spec(owner="U0BEN")}, START)
+        assert (await replica.stored_schedule()).trouble is None
 
 
 async def test_running_scheduler_picks_up_a_new_schedule_and_fires_on_time(

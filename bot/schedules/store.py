@@ -381,6 +381,8 @@ class ScheduleStore:
         body = body_of(spec, TRUSTED_LABEL)
         values: dict[str, Any] = {"body": body, "state": state, "changed": now}
         values |= {} if state == "paused" else {"why": ""}
+        if old and old.spec.owner != spec.owner:  # the new owner was told of no failure
+            values["trouble"] = None
         if old is None or old.spec.timetable != spec.timetable:
             if old and old.state == "active":  # catch up missed times of the old timetable
                 create_due(connection, self.database, old.id, now)
