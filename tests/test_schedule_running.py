@@ -69,6 +69,15 @@ async def test_invalid_schedule_in_settings_is_refused_while_others_run(tmp_path
         assert (fixed.state, fixed.why) == ("active", "")
 
 
+async def test_models_are_told_the_day_in_the_zone_of_a_scheduled_sweep(tmp_path: Path) -> None:
+    async with scheduled_bot(tmp_path, {}, offline) as s:
+        await s.set("markets", sweep(zone="Pacific/Kiritimati"))  # 14 hours before UTC
+        await s.fire("markets", datetime(2025, 3, 2, 20, 0, tzinfo=UTC))
+        texts = [str(body["messages"]) for body in s.bot.model.recorded]
+    assert any("TODAY: Monday 3 March 2025" in text for text in texts)
+    assert all("2025-03-03 10:00" in text for text in texts)
+
+
 async def test_report_notes_that_its_budget_may_not_cover_everything(tmp_path: Path) -> None:
     one = {"max_concurrency": 1}
     async with scheduled_bot(tmp_path, {}, offline, space=load_sample(), limits=one) as s:

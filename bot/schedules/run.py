@@ -568,10 +568,11 @@ class OccurrenceRunner:
         return await live.run.record(key, RunPlan, plan)
 
     async def _sweep(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
+        window, reader = Window(plan.oldest, plan.latest), Requester(zone=plan.spec.zone)
         sweep = Sweep(
             self._context(self.settings, plan, live),
             live.run,
-            Request(f"sweep {plan.name}", Window(plan.oldest, plan.latest)),
+            Request(f"sweep {plan.name}", window, requester=reader),
             plan.channels,
             plan.spec.tracker,
             since=plan.since,
