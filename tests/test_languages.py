@@ -34,6 +34,7 @@ from bot.local.workspace import Workspace
 from bot.mailbox.oauth import MailAccess
 from bot.reports.documents import TriageReport, parse_document
 from bot.reports.slack import report_parts
+from config.schedules import Schedule
 from config.settings import Settings
 from config.words import in_language, language_name
 from scopes.effects import OPEN_MAIL
@@ -130,6 +131,17 @@ async def test_alert_is_in_one_language_if_its_schedule_sets_one(tmp_path: Path)
         await until(s.private_texts)
         (alert,) = slack.visible(slack.people.dm(ASKER))
     assert unmarked_words(alert.blocks) == []
+
+
+async def test_scheduled_question_is_answered_in_its_own_language(tmp_path: Path) -> None:
+    when = "2999-01-01T09:00"
+    spec = Schedule(kind="ask", request=IN_GERMAN, at=when, to="dm", owner=ASKER)
+    slack = LocalSlack(people_with_locale("en-US"))
+    async with scheduled_bot(tmp_path, {"open": spec}, slack=slack) as s:
+        await s.wait_for_delivery(await s.fire("open"))
+        (answer,) = slack.visible(slack.people.dm(ASKER))
+        assert "LANGUAGE: German" in str(s.bot.parents()[0]["messages"])
+    assert "⟦Schedule open of" in answer.text
 
 
 def test_a_digest_is_in_the_language_of_its_reader() -> None:

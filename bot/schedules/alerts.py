@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from bot.background import repeat
 from bot.policy.policy import PolicyFile
-from bot.schedules.description import when
+from bot.schedules.description import language_of, when
 from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import Element, bold, date, fill, paragraph, rich, user
 from bot.slack.client import TokenRefused, WriteFailed, is_away
@@ -163,8 +163,7 @@ class FailureAlerts:
 
         Raises WriteFailed.
         """
-        spec = stored.spec
-        with in_language(spec.language or await self.people.language(spec.owner, spec.to)):
+        with in_language(await language_of(self.people, stored.spec, stored.spec.to)):
             part = _message(stored, failure, instead_of)
         recipients: list[str] = []
         news = "over" if failure.over else "began"

@@ -41,7 +41,7 @@ from bot.requests.delivery import (
 )
 from bot.runs.run import ActiveRun, Runs
 from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_success
-from bot.schedules.description import contents, moment, when
+from bot.schedules.description import contents, language_of, moment, when
 from bot.schedules.run import note_mail
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import ScheduleValidator, find_channel
@@ -151,8 +151,7 @@ class ReportDelivery:
             place = await self._place(stored, live)
             await self._check(stored, live, place, Label.of(document.label))
             quiet = stored.spec.quiet and not has_changes(document)
-            language = await self.people.language(stored.spec.owner, place.channel)
-            with in_language(stored.spec.language or language):
+            with in_language(await language_of(self.people, stored.spec, place.channel)):
                 parts = () if quiet else self._parts(stored, occurrence, document)
             written = await self._write(live, place, occurrence, document, parts) if parts else None
         summary = phrase("delivery.quiet" if quiet else "delivery.done", place=place.name)

@@ -12,6 +12,7 @@ from cron_descriptor import Options, get_description
 
 from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import with_spelling
+from bot.slack.people import People
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule
 from config.schedules import PERSON, Schedule, ScheduleKind
@@ -29,6 +30,12 @@ _FIXED_TIMES = re.compile(rf"At ({_CLOCK}(?:(?:, and|,| and) {_CLOCK})*)(?:, (.+
 """The English output of cron-descriptor for fixed times of a day, and the days."""
 CRON_LOCALES = {"en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "it": "it_IT"}
 """Language -> the locale of cron-descriptor; names of days and months depend on the machine."""
+
+
+async def language_of(people: People, spec: Schedule, place: str) -> str:
+    """Return the language of what is written about a schedule, or by it in this place."""
+    said = spec.request or spec.text
+    return spec.language or await people.language(spec.owner, place, said)
 
 
 def name(kind: ScheduleKind) -> str:

@@ -243,8 +243,9 @@ class RunPlanner:
         person = await people.person(spec.owner, validator.directory.team)
         place = await validator.place(spec, reader)
         here = {} if spec.is_private else {place: await conversation_name(people, place)}
+        language = await people.language(spec.owner, place, spec.request)
         return {
-            "requester": Requester.of(person, spec.owner, await people.language(spec.owner, place)),
+            "requester": Requester.of(person, spec.owner, language),
             "allowed": await validator.find_allowed(spec, place),
             "here": here,
         }

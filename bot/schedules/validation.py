@@ -26,6 +26,7 @@ from bot.policy.policy import (
     decide,
     needed_groups,
 )
+from bot.schedules.description import language_of
 from bot.slack.people import Person
 from bot.tasks.sources import match_channels
 from config.schedules import PERSON, Schedule
@@ -68,7 +69,7 @@ class ScheduleValidator:
 
     async def language(self, spec: Schedule) -> str:
         """Return the language of messages to its owner."""
-        return spec.language or await self.directory.people.language(spec.owner, spec.to)
+        return await language_of(self.directory.people, spec, spec.to)
 
     async def objection(self, spec: Schedule, origin: Origin) -> str:
         """Return the reason why it cannot work, in a helpful sentence; empty if it can.
