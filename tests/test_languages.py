@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from schedule_kit import scheduled_bot, sweep
 from serve_kit import ASKER, change_settings, serve
 from standins.slack import LocalSlack
 from test_home import FULL
+from test_schedule_chat import schedule_model, schedules
 
 from bot.listeners.home import HomeFacts, view
 from bot.local.offline.model import answer as offline
@@ -121,6 +123,17 @@ async def test_clear_request_language_takes_precedence_over_the_profile(
         await reaches(bot, "denied")
         await until(lambda: again(bot, card).text != card.text)
         assert ("⟦" in again(bot, card).text) == (language == "de")
+
+
+async def test_card_is_in_one_language_if_the_name_of_its_schedule_is_taken(tmp_path: Path) -> None:
+    space = people_with_locale("de-DE")
+    async with serve(tmp_path, schedule_model(), space=space) as bot:
+        card = await ask_for_card(bot, IN_GERMAN)
+        await schedules(bot).create("daily", sweep(), "chat", datetime.now(UTC))
+        bot.slack.people.click(ASKER, bot.channel, card.ts, "action_approve")
+        await reaches(bot, "failed")
+        await until(lambda: "already" in again(bot, card).text)
+        assert unmarked_words(again(bot, card).blocks) == []
 
 
 async def test_alert_is_in_one_language_if_its_schedule_sets_one(tmp_path: Path) -> None:

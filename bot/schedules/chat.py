@@ -47,7 +47,6 @@ OFTEN = (
     "It would run {often}, and every 15 minutes is the most. Nothing is set up: name times that "
     "lie further apart."
 )
-PAST_TIME_ERROR = "{at} is over. Nothing is set up: name a time that is still to come."
 DESTINATION_ERROR = (
     "Its reports may not go there: they tell what not everyone there may read ({why}). Let them go "
     "to `dm`, or choose another destination."
@@ -181,7 +180,7 @@ class ScheduleService:
             return False
         if existing.spec == spec and existing.origin == "chat" and label.within(existing.label):
             return True
-        raise ToolError(f"There is a schedule {name} already. Choose another name.")
+        raise ToolError(phrase("schedule.taken", name=name))
 
     async def _own(self, by: str, name: str, what: ScheduleChange) -> StoredSchedule:
         """Return the schedule if this person may change it: they own it, or it reminds them.
@@ -246,7 +245,7 @@ def _check_times(spec: Schedule, now: datetime) -> None:
         at = spec.timetable.once
         shown = f"{moment(at.astimezone(spec.timetable.info))} ({spec.zone})"
         if at <= now:
-            raise ToolError(PAST_TIME_ERROR.format(at=shown))
+            raise ToolError(phrase("schedule.past", at=shown))
 
 
 def _private_patterns(
