@@ -72,11 +72,11 @@ class Timetable:
         """Return the single time, in UTC. Raises TimetableError."""
         try:
             wall = datetime.strptime(self.at, LOCAL_TIME).replace(tzinfo=self.info)
-        except ValueError:
+            return wall.astimezone(UTC)
+        except (ValueError, OverflowError):
             raise TimetableError(
                 f"{self.at[:40]!r} is not a time of a day, such as 2026-11-30T15:00"
             ) from None
-        return wall.astimezone(UTC)
 
     def shortest(self, now: datetime) -> timedelta | None:
         """Return the shortest pause between its next times on the clock; None = it has none."""

@@ -175,6 +175,10 @@ SWEEP: dict[str, Any] = {
         ({"channels": []}, "'schedules.m': a sweep needs channels"),
         ({"cron": ""}, "'schedules.m': it needs either a crontab in `cron` to repeat"),
         ({"cron": "", "at": "noon"}, "'schedules.m': 'noon' is not a time of a day, such as 2026-"),
+        (
+            {"cron": "", "at": "9999-12-31T23:59", "zone": "Pacific/Niue"},
+            "'schedules.m': '9999-12-31T23:59' is not a time of a day",
+        ),
         ({"request": "Why?"}, "'schedules.m': only kind `ask` has a `request`, and only kind"),
         ({"kind": "ask"}, "'schedules.m': a question needs a `request`: what is asked each time"),
         ({"kind": "ask", "request": "Why?"}, "'schedules.m': a question has no channels, tracker,"),
