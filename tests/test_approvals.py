@@ -164,9 +164,12 @@ async def test_click_by_a_user_who_is_no_longer_a_full_member_is_refused(bot: Se
 
 
 async def test_answer_is_shown_after_an_admin_approves_the_grant(tmp_path: Path) -> None:
-    change = with_approvers(EVA, admins=(BOSS,))
+    """Another administrator has left the company."""
+    change = with_approvers(EVA, admins=(LUIS, BOSS))
     model = scripted_parent(brief_answer(2), say("The widget is late [F1.1]."))
-    async with serve(tmp_path, model, space=inside(ASKER), change=change) as bot:
+    slack = LocalSlack(inside(ASKER))
+    slack.state.users[LUIS] = replace(slack.state.users[LUIS], deleted=True)
+    async with serve(tmp_path, model, slack=slack, change=change) as bot:
         thread = bot.ask()
         direct = bot.slack.people.dm(BOSS)
         shown = await card(bot, direct)

@@ -49,7 +49,9 @@ from bot.slack.client import (
     ContentRefused,
     MessageGone,
     OutcomeUnknown,
+    TokenRefused,
     WriteFailed,
+    is_away,
     retry_until,
 )
 from bot.slack.messages import Mark, MessagePart
@@ -190,7 +192,9 @@ class CardPoster:
                 channel = await self.writer.direct(admin)
                 key = f"action/{row.id}/{admin}"
                 messages.append((channel, await self._post(card.messages(key), channel, "")))
-            except (ChannelClosed, ContentRefused) as error:
+            except WriteFailed as error:
+                if is_away(error) or isinstance(error, TokenRefused):
+                    raise
                 log.warning("%s is not asked about a grant: %s", admin, error)
         if messages:
             place = CardPlace(messages=tuple(messages), drawn="asked")
