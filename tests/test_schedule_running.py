@@ -123,6 +123,25 @@ async def test_run_is_retried_after_a_transient_failure_until_it_works(tmp_path:
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
 
 
+async def test_run_is_retried_until_the_settings_file_is_fixed(tmp_path: Path) -> None:
+    path = tmp_path / "assistant.yaml"
+    path.write_text("policy: {admins: [U0EVA]}", "utf-8")
+    async with scheduled_bot(tmp_path, {}, offline, policy_path=path) as s:
+        s.schedules.runner.backoff = SOON
+
+        async def is_invalid() -> bool:
+            return not await s.schedules.validator.policy.admins()
+
+        path.write_text("policy: {admins: [", "utf-8")
+        await come(is_invalid)
+        await s.set("markets", sweep())
+        begun = await s.begin("markets")
+        failed = await s.waits_again(begun, tries=1)
+        assert "until my settings file assistant.yaml is fixed" in failed.why
+        path.write_text("policy: {}", "utf-8")
+        assert (await s.over(begun)).state == "ran"
+
+
 async def test_crashed_occurrence_is_given_up_and_the_schedule_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -500,7 +500,10 @@ class OccurrenceRunner:
         return "ran"
 
     async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> Allowance:
-        """Store the run with its budget, if there is one; a reminder needs none."""
+        """Store the run with its budget, if there is one; a reminder needs none.
+
+        Raises RunFailed.
+        """
         budget = stored.spec.budget_usd
         async with self._admitting:
             allowed = Allowance(budget)
@@ -508,7 +511,7 @@ class OccurrenceRunner:
                 try:
                     policy = await self.validator.policy.read()
                 except PolicyFault as fault:
-                    return Allowance(0.0, fault.reason)
+                    raise RunFailed(fault.reason, passing=True) from fault
                 database, now = self.runs.store.database, datetime.now(UTC)
                 allowed = await allowance(database, policy, budget, occurrence, now)
             if allowed.usd:
