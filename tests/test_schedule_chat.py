@@ -27,6 +27,8 @@ from bot.local.workspace import Channel, SlackList, User, UserGroup, Workspace
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import CheckUnavailable, Origin, ScheduleValidator
 from bot.storage.schedules import StoredSchedule
+from config.schedules import Schedule
+from config.sections import PolicyRules
 
 HERE = channel_id(1)
 DAILY: Mapping[str, Any] = {"name": "daily", "kind": "sweep", "cron": "0 9 * * mon-fri"}
@@ -443,3 +445,12 @@ async def test_slack_failure_makes_the_schedule_check_unavailable(
         slack.faults += [Fault(method, "error:internal_error") for _ in range(50)]
         with pytest.raises(CheckUnavailable, match="try again"):
             await validator.objection(sweep(owner=LUIS, channels=("hr",)), "chat")
+
+
+async def test_question_cannot_be_checked_if_slack_returns_no_user_group(tmp_path: Path) -> None:
+    only_leads = PolicyRules.model_validate({"ask": ["S0LEADS"]})
+    async with bot_validator(tmp_path, direct=only_leads) as (slack, validator):
+        slack.faults += [Fault("usergroups.users.list", "error:internal_error") for _ in range(50)]
+        spec = Schedule(kind="ask", request="What is open?", cron="0 9 * * *", to="dm", owner=LUIS)
+        with pytest.raises(CheckUnavailable, match="try again"):
+            await validator.objection(spec, "chat")

@@ -113,7 +113,7 @@ class ScheduleValidator:
     async def find_allowed(self, spec: Schedule, place: str) -> Allowed:
         """Return what subagents may use by the rules for its owner, as for a request there.
 
-        Raises ScheduleInvalid if the owner may not ask there.
+        Raises ScheduleInvalid if the owner may not ask there, and CheckUnavailable.
         """
         people, policy = self.directory.people, await self.policy.read()
         person = await people.person(spec.owner, self.directory.team)
@@ -124,6 +124,8 @@ class ScheduleValidator:
         decision = decide(policy, replace(admission_facts, groups=groups), spec.budget_usd)
         if isinstance(decision, Permitted):
             return Allowed(decision.scopes, decision.models)
+        if (facts is None and kind != DIRECT) or None in groups.values():
+            raise CheckUnavailable(phrase("check.again"))
         if isinstance(decision, NotPermitted):
             why = str(decision.reason)
             raise ScheduleInvalid(phrase("check.may_not_ask_why", owner=spec.owner, why=why))
