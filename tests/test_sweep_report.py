@@ -59,6 +59,19 @@ def test_issue_line_shows_who_waits_since_when_and_the_owner() -> None:
     assert "→ Ana Ruiz: send the export." in text_of(swept(section("csm-fr", own)))
 
 
+def test_days_of_a_sweep_are_those_of_its_readers() -> None:
+    """At the end of this window it is 1 o'clock of the 17th in Auckland, where the 4th was over."""
+    waits: Json = {"since": "2025-03-04T21:00:00Z", "deadline": "2025-03-17"}
+    window = {"oldest": "2025-03-02T00:00:00Z", "latest": "2025-03-16T12:00:00Z"}
+    found = swept(section("csm-fr", finding("F1.1", **waits)), window=window)
+    assert "2 Mar 2025 to 16 Mar 2025" in (text := text_of(found))
+    assert "due tomorrow, Mon 17 Mar" in text
+    assert "open since 4 Mar (12 days)" in text
+    assert "2 Mar 2025 to 17 Mar 2025" in (text := text_of({**found, "zone": "Pacific/Auckland"}))
+    assert "due today, Mon 17 Mar" in text
+    assert "open since 5 Mar (12 days)" in text
+
+
 def test_urgent_issues_of_all_channels_come_first_with_near_deadlines_before_overdue() -> None:
     old = {"since": "2025-03-02T08:00:00Z"}
     found = [

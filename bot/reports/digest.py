@@ -271,7 +271,7 @@ class _Threads:
     def _entry(self, verdict: ThreadVerdict, is_pressing: bool, text_above: str) -> Entry:
         """Return the entry of a thread; `text_above` is the text above it."""
         document, number = self.document, self.numbers[verdict.thread_id]
-        now = datetime.fromisoformat(document.as_of).astimezone(UTC)
+        now = datetime.fromisoformat(document.as_of).astimezone(ZoneInfo(document.zone))
         from_, old = self._sender(verdict), age(verdict.at, now)
         until, subject = due(verdict.deadline, now.date()), subject_text(verdict.subject)
         warnings = tuple(_warnings(verdict))[:MOST_WARNINGS]
@@ -418,7 +418,7 @@ def _rank(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[Thr
     The threads that one line at the top cites are all due when the first of them is, and keep the
     line's order, since one action may depend on another.
     """
-    today = datetime.fromisoformat(document.as_of).astimezone(UTC).date()
+    today = datetime.fromisoformat(document.as_of).astimezone(ZoneInfo(document.zone)).date()
     first, priorities = _to_do_first(document), list(DOTS)
     order = list(first)
     found = {v.thread_id: due(v.deadline, today) for v in document.verdicts}
@@ -486,7 +486,8 @@ def _period(document: TriageReport) -> str:
     window = document.window
     if not window:
         return ""
-    start, end = (datetime.fromisoformat(at).date() for at in (window.oldest, window.latest))
+    bounds, zone = (window.oldest, window.latest), ZoneInfo(document.zone)
+    start, end = (datetime.fromisoformat(at).astimezone(zone).date() for at in bounds)
     return days_between(start, end)
 
 

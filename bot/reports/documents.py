@@ -7,7 +7,9 @@ Times are ISO 8601 in UTC.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
@@ -322,6 +324,8 @@ class SweepReport(RunDocument):
     window: Period
     """`oldest` and `latest`: messages of `[oldest, latest)` are counted, older ones of their
     threads are read as context."""
+    zone: str = "UTC"
+    """Time zone in which days are shown to its readers."""
     compared: Comparison | None = None
     """Null, or `with`: the end of the last report that was delivered, and `reports`: how many there
     were."""
@@ -359,6 +363,11 @@ class SweepReport(RunDocument):
     where the report may stand."""
     subagents: list[SweepResult] = []
     """A [SubagentResult](#subagentresult) each."""
+
+    @property
+    def local_end(self) -> datetime:
+        """Return the end of the window, on the clock of its readers."""
+        return datetime.fromisoformat(self.window.latest).astimezone(ZoneInfo(self.zone))
 
     def findings(self) -> list[SweepFinding]:
         """Return the findings of all sections."""

@@ -56,7 +56,7 @@ def harmless(value: object) -> str:
 
 
 def _rows(document: SweepReport) -> Iterator[Row]:
-    numbers, at = number_findings(document), datetime.fromisoformat(document.window.latest)
+    numbers, at = number_findings(document), document.local_end
     problems = {f.id: p.title for p in problems_of(document) for f in p.findings}
     found = [(s.item, f) for s in document.sections for f in s.findings]
     last = len(found) + 1

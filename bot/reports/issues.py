@@ -198,7 +198,7 @@ def compare_issues(
     `last`: end of the last delivered report; None before the first. `reports`: number of delivered
     reports. `known`: the issues that they reported.
     """
-    at = datetime.fromisoformat(document.window.latest)
+    at = document.local_end
     notes = _notes(document.sections, known, at)
     sections = [_with_notes(section, notes) for section in document.sections]
     children = [_with_notes(child, notes) for child in document.subagents]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
 from bot.reports.formats import clean_text, due, prose
@@ -51,9 +52,9 @@ def is_urgent(issue: Issue, at: datetime) -> bool:
 
 
 def days_since(since: str, at: datetime) -> int:
-    """Count the calendar days in UTC from `since` (ISO 8601) to `at`."""
-    first = datetime.fromisoformat(since).astimezone(UTC).date()
-    return max(0, (at.astimezone(UTC).date() - first).days)
+    """Count the calendar days from `since` (ISO 8601) to `at`, in the time zone of `at`."""
+    first = datetime.fromisoformat(since).astimezone(at.tzinfo).date()
+    return max(0, (at.date() - first).days)
 
 
 def days_left(finding: SweepFinding, today: date) -> int | None:
@@ -168,7 +169,7 @@ def problems_of(document: SweepReport) -> list[SweepProblem]:
 
     Findings with the same tracker row, or in one pattern that the parent named, are one problem.
     """
-    at = datetime.fromisoformat(document.window.latest)
+    at = document.local_end
     members: dict[str, Member] = {}
     for section in document.sections:
         for finding in section.findings:
@@ -341,7 +342,7 @@ class SweepFacts:
         self.document = document
         self.words = current()
         self.has_changes = document.compared is not None
-        self.at = datetime.fromisoformat(document.window.latest).astimezone(UTC)
+        self.at, self.zone = document.local_end, ZoneInfo(document.zone)
         self.problems = order_problems(document)
         self.numbers = number_findings(document)
         self.open = [(n, p) for n, p in enumerate(self.problems, 1) if p.open]
@@ -434,22 +435,26 @@ class SweepFacts:
         return self.words("is_solved" if finding.change == "solved" else finding.change)
 
     def day(self, at: str) -> str:
-        day = datetime.fromisoformat(at).astimezone(UTC).date()
+        """Return the day of a time for the reader."""
+        return self._name_day(self._local_day(at))
+
+    def _local_day(self, at: str) -> date:
+        return datetime.fromisoformat(at).astimezone(self.zone).date()
+
+    def _name_day(self, day: date) -> str:
         return self.words.date(day, "MMMd" if day.year == self.at.year else "yMMMd")
 
     def days(self, first: str, last: str) -> str:
         """Return the days from the first to the last time."""
-        if self.day(first) == self.day(last):
-            return self.day(first)
-        start, end = (datetime.fromisoformat(at).astimezone(UTC).date() for at in (first, last))
-        return self.words.interval(start, end, "MMMd")
+        start, end = self._local_day(first), self._local_day(last)
+        return self._name_day(start) if start == end else self.words.interval(start, end, "MMMd")
 
     def due(self, finding: SweepFinding) -> str:
         """Return its deadline, even if it has passed; empty without one."""
         if not self.is_over(finding):
             found = due(finding.deadline, self.at.date())
             return found.words if found else ""
-        return self.words("was_due", day=self.day(f"{finding.deadline}T00:00:00+00:00"))
+        return self.words("was_due", day=self._name_day(date.fromisoformat(finding.deadline)))
 
     def is_near(self, finding: SweepFinding) -> bool:
         """Return whether its deadline is today or soon."""

@@ -108,7 +108,7 @@ class _Sweep:
         since text is parsed."""
         words, before, problems = self.words, self.document.compared, self.facts.problems
         parts = self._by_change() if before else self._waiting_counts()
-        compared = words("compared", day=words.day(before.last)) if before else ""
+        compared = words("compared", day=words.day(before.last, self.facts.zone)) if before else ""
         n = len(problems) - len(self.facts.open)
         resting = words("resting_ones", n=n) if n else ""
         shown = self._open([problem for _, problem in self.facts.open], self.document.still_open)
@@ -169,9 +169,10 @@ class _Sweep:
 
     def _lead(self, channels: str) -> Iterator[str]:
         document, words, window = self.document, self.words, self.document.window
-        start, end = (words.day(each) for each in (window.oldest, window.latest))
+        bounds, zone = (window.oldest, window.latest), self.facts.zone
+        start, end = (words.day(each, zone) for each in bounds)
         if start == end:
-            start, end = (words.minute(each) for each in (window.oldest, window.latest))
+            start, end = (words.minute(each, zone) for each in bounds)
         read = self._total([section.coverage for section in document.sections])
         without = words("no_issue", n=n) if (n := self._without_issue()) else ""
         totals = words("period", start=start, end=end), channels, read, without

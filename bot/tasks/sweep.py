@@ -459,6 +459,7 @@ class Sweep(ReportTask[SweepReport]):
         findings = {f.id: f for r in results for f in r.findings}
         sections = [section(s, self.tracked) for s in self.sources]
         oldest = min((s.window.oldest for s in self.sources), default=self.request.window.oldest)
+        latest, zone = self.request.window.latest, self.request.requester.clock()
         found = [f for s in sections for f in s.findings]
         entries = [f.tracker for f in found if f.tracker]
         tracker = self.reading.summary(entries) if self.reading else None
@@ -473,9 +474,10 @@ class Sweep(ReportTask[SweepReport]):
             **self.shared_fields() | {"subagents": subagents},
             title=self.title,
             status=self.status(states <= {"complete"}, some, coverage),
-            window=Period(oldest=iso(oldest), latest=iso(self.request.window.latest)),
+            window=Period(oldest=iso(oldest), latest=iso(latest)),
+            zone=zone.key,
             coverage=coverage,
-            counts=counts_of(found, [], self.request.window.latest),
+            counts=counts_of(found, [], latest.astimezone(zone)),
             headline=top_line(overview.headline, findings) if overview.headline else None,
             top_lines=[top_line(s, findings) for s in overview.first],
             decisions=[top_line(s, findings) for s in overview.decisions],

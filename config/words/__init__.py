@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from functools import cache
 from gettext import GNUTranslations, NullTranslations
@@ -103,13 +103,14 @@ class Words:
         told = str(format_interval(first, last, skeleton, locale=self.locale))
         return told.replace("\N{THIN SPACE}", " ")
 
-    def day(self, at: str) -> str:
-        """Format the day of a time in ISO 8601, in UTC."""
-        return self.date(datetime.fromisoformat(at).astimezone(UTC).date())
+    def day(self, at: str, zone: tzinfo = UTC) -> str:
+        """Format the day of a time in ISO 8601, in this time zone."""
+        return self.date(datetime.fromisoformat(at).astimezone(zone).date())
 
-    def minute(self, at: str) -> str:
-        """Format day and time, in UTC."""
-        return f"{self.day(at)} {datetime.fromisoformat(at).astimezone(UTC):%H:%M} UTC"
+    def minute(self, at: str, zone: tzinfo = UTC) -> str:
+        """Format day and time, in this time zone; only UTC is named."""
+        clock = f"{datetime.fromisoformat(at).astimezone(zone):%H:%M}"
+        return f"{self.day(at, zone)} {clock}{' UTC' if str(zone) == 'UTC' else ''}"
 
     def calendar(self) -> Mapping[str, str]:
         """Return the names of days and months by their English ones."""
