@@ -378,7 +378,7 @@ def _rests_on(issue: Issue, target: ForgetTarget | None, sources: Set[str]) -> b
     ids = {source_of(id)[0] for id in issue.trace.messages | issue.trace.threads}
     if not ids.isdisjoint(sources):
         return True
-    if target is None or target.is_person:
+    if target is None:
         return False
     return any(id == target.id or id.startswith(f"{target.id}/") for id in ids)
 

@@ -203,7 +203,7 @@ class Delivery:
         files = await kept_files(live.run)
         place = done.private if done.withheld else (request.channel, request.thread_ts)
         to = request.user if done.withheld else ""
-        if not files or not place:
+        if not place:
             return
         missing = []
         for file in files[:MAX_FILES]:

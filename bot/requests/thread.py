@@ -243,8 +243,6 @@ class ThreadLines:
         available = max_tokens - estimate_tokens(self.last(request, max_tokens // 2)[1]) - 20
         each = int(max_tokens * MESSAGE_SHARE)
         sizes = [estimate_tokens(self.item(m, each).line()) + 1 for m in before]
-        if sum(sizes) <= available:
-            return len(sizes), 0
         head = _fit(sizes, min(available, int(max_tokens * HEAD_SHARE)))
         tail = _fit(sizes[head:][::-1], available - sum(sizes[:head]))
         return head, tail

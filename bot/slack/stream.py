@@ -309,12 +309,7 @@ class StreamingReply:
         await self._draft.update()
         sent, ready, seconds_left = self._sent, self._draft.text, self._seconds_left()
         if seconds_left and sent is not None and ready.startswith(sent):
-            try:
-                return await self._append(sent, ready)
-            except Unsent:
-                raise
-            except WriteFailed as error:
-                log.info("the stream of %s is left: %s", self.request.key, error)
+            return await self._append(sent, ready)
         await self._leave()
         return await self._edit() if self._ts else False
 
