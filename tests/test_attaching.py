@@ -33,6 +33,7 @@ from bot.storage import tables
 from bot.storage.requests import StoredReply, StoredRequest
 from scopes.intent import Intent
 from scopes.label import TRUSTED_LABEL
+from subagents.directory import Obstacle
 
 DONE = "files.completeUploadExternal"
 LUIS, TEAM = "U0LUIS", "C0TEAM"
@@ -118,14 +119,18 @@ async def test_request_resumed_after_a_fault_uploads_its_file_once(tmp_path: Pat
         lost = tables.steps.c.key.endswith("/shown")  # killed before that was stored
         assert await bot.store.database.write(sa.delete(tables.steps).where(lost)) == 1
         await again(bot, request, run.id)
-        assert len(files(bot, bot.channel, thread)) == 1
+        withheld = (Obstacle("C0", "#board", "not everyone is a member"),)
+        await again(bot, request, run.id, StoredReply(withheld=withheld))
+        assert len(files(bot, bot.channel, thread)) == 1, "an answer that nobody got has no files"
 
 
-async def again(bot: Served, request: StoredRequest, run: str) -> None:
+async def again(
+    bot: Served, request: StoredRequest, run: str, done: StoredReply | None = None
+) -> None:
     """Attach as the resumed workflow does."""
     async with bot.bench.dispatch.runs.at_work(run) as live:
         ctx = bare_context(live.run, TRUSTED_LABEL, Intent(home=request.channel))
-        await bot.bench.approvals.delivery.attach(request, live, ctx, StoredReply())
+        await bot.bench.approvals.delivery.attach(request, live, ctx, done or StoredReply())
 
 
 async def test_answer_published_after_a_grant_includes_its_file(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ async def test_answer_to_an_extra_question_is_shown_above_the_sweep_report(tmp_p
     assert document["lead"] == "Tell Ana first."
     assert document["answer"].startswith("Tell Ana first.\n\n")
     assert [s["item"] for s in document["sections"]] == ["support-1"]
+    assert [s["id"] for s in document["subagents"]] == ["s1"]
     assert shown[0].text == "Tell Ana first."
     assert "support-1" in str([message.blocks for message in shown[1:]])
     assert audit(trajectory).leaks == ()

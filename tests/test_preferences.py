@@ -140,7 +140,8 @@ async def test_preferences_are_visible_and_deletable_only_by_their_owner(tmp_pat
         assert ("Acme" in text, pairs) == (False, [])
         bot.slack.people.open_home(ASKER)
         await until(lambda: read_home(bot, ASKER)[1])
-        ((_, id),) = read_home(bot, ASKER)[1]
+        text, ((_, id),) = read_home(bot, ASKER)
+        assert f"/archives/{bot.channel}/p" in text, "a link to the last answer"
         for user, value in ((EVA, id), (ASKER, "x"), (ASKER, "")):
             press = {"actions": [{"action_id": DELETE, "value": value}], "user": {"id": user}}
             bot.slack.put("interactive", {"type": "block_actions", **press})
@@ -249,6 +250,9 @@ async def test_channel_instructions_are_shown_in_full_and_apply_to_everyone_ther
         bot.slack.state.members[bot.channel][EVA] = None
         body = await ask(bot, "What are your instructions here?", user=EVA)
         assert preference_lines(body) == [f"CHANNEL INSTRUCTIONS: {STYLE}"]
+        (run, *_) = await bot.store.runs(1)
+        assert run.result
+        assert run.result["label"]["sources"] == [bot.channel], "its members may know them"
         await bot.answer_directly("And here?", EVA)
         assert preference_lines(bot.parents()[-1]) == []
 

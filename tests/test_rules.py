@@ -445,6 +445,7 @@ async def test_tool_calls_are_counted_per_context_and_across_restarts() -> None:
     first.gate.limits, first.ctx = most, replace(first.ctx, turn=1)
     for _ in range(3):
         await first(read, channel=HOME)
+    await first.gate.obstacles(first.ctx.context, first.ctx)  # logged, but no call
     again = World()
     again.gate.limits, again.gate.requested = most, count_calls(first.log)
     again.ctx = replace(again.ctx, turn=2)

@@ -25,10 +25,11 @@ from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, SlackList, User, UserGroup, Workspace
 from bot.schedules.store import ScheduleStore
-from bot.schedules.validation import CheckUnavailable, Origin, ScheduleValidator
+from bot.schedules.validation import ONLY_PUBLIC, CheckUnavailable, Origin, ScheduleValidator
 from bot.storage.schedules import StoredSchedule
 from config.schedules import Schedule
 from config.sections import PolicyRules
+from scopes.label import TRUSTED_LABEL
 
 HERE = channel_id(1)
 DAILY: Mapping[str, Any] = {"name": "daily", "kind": "sweep", "cron": "0 9 * * mon-fri"}
@@ -418,6 +419,17 @@ async def test_channel_pattern_matches_only_channels_its_owner_may_read(tmp_path
             channels = await validator.check(sweep(owner=owner), "chat", reader)
             assert len(channels) == count
         await reader.aclose()
+
+
+async def test_administrator_may_have_only_reports_on_public_channels_mailed_to_others(
+    tmp_path: Path,
+) -> None:
+    async with bot_validator(tmp_path, admins=(ASKER,)) as (_, validator):
+        spec, channels = sweep(to="head@acme.example"), await validator.channels()
+        for name, why in (("support-1", []), ("hr", [ONLY_PUBLIC])):
+            read = [c for c in channels if c.name == name]
+            found = await validator.obstacles(spec, read, spec.to, TRUSTED_LABEL)
+            assert [o.why for o in found] == why
 
 
 async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(tmp_path: Path) -> None:

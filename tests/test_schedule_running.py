@@ -379,6 +379,7 @@ async def test_issue_is_kept_when_another_run_reported_it_too(tmp_path: Path) ->
         await store.database.write(sa.insert(issues).values(issue.row("markets")))
     done = await Forget(store.database)(ForgetTarget("item", messages[0].id))
     assert (done.issues, done.runs) == (2, 1)
+    await Forget(store.database)(ForgetTarget("item", messages[1].id), datetime.now(UTC))
     rows = await store.database.read(sa.select(issues.c.id))
     assert [row.id for row in rows] == ["Message 3"]
     await store.aclose()
