@@ -169,9 +169,7 @@ class ScheduleService:
             else:
                 await self.store.delete(name)
             log.info("%s: %s %s", by, what, name)
-        if what == "resume":
-            return phrase("schedule.resume_done", name=name, at=next_run(row.spec, now))
-        return phrase(f"schedule.{what}_done", name=name)
+        return phrase(f"schedule.{what}_done", name=name, at=next_run(row.spec, now))
 
     async def _exists(self, name: str, spec: Schedule, label: Label) -> bool:
         """Return whether it already exists unchanged. Raises ToolError if the name is taken."""

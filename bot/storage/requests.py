@@ -325,7 +325,7 @@ class RequestQueue:
         in_thread = _thread(request.team, request.channel, request.thread_ts)
         done = sa.and_(in_thread, inbox.c.state == "done", inbox.c.ts < request.ts)
         rows = await self.database.read(sa.select(inbox.c.run).where(done).order_by(inbox.c.ts))
-        return [row.run for row in rows if row.run]
+        return [row.run for row in rows]
 
     async def find_earlier(
         self, request: StoredRequest, since: datetime, most: int
@@ -343,7 +343,7 @@ class RequestQueue:
         )
         query = sa.select(inbox.c.ts, inbox.c.run).where(where)
         rows = await self.database.read(query.order_by(inbox.c.ts.desc()).limit(most))
-        return {row.ts: row.run or "" for row in reversed(rows)}
+        return {row.ts: row.run for row in reversed(rows)}
 
     @in_transaction
     def stop(
