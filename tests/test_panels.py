@@ -209,8 +209,11 @@ async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_rou
 async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path: Path) -> None:
     bad = point(1, category="taste", place="other.py:9", quotes=["not there at all"])
 
+    good = point(2)
+    good["quotes"] = [*good["quotes"], "not there at all"]
+
     def correcting_reviewer(body: Json) -> Answer:
-        return review(point(2)) if was_refused(body) else review(bad)
+        return review(good) if was_refused(body) else review(bad)
 
     done = await run_panel(
         PanelModel({"correctness": correcting_reviewer, "quality": finds(bad)}), tmp_path
@@ -218,8 +221,8 @@ async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path:
     refusals = str([r for b in done.reads for r in results(b)])
     assert "category 'taste' is none of CATEGORIES" in refusals
     assert "place 'other.py:9' is no [id] of MATERIAL" in refusals
-    assert [f.place for f in done.report.findings] == ["app.py:2"]
-    assert done.report.unsupported == 2
+    assert [(f.place, f.quotes) for f in done.report.findings] == [("app.py:2", point(2)["quotes"])]
+    assert done.report.unsupported == 4
 
 
 # ---- budget

@@ -110,6 +110,15 @@ def test_finding_ids_links_and_counts_are_computed_by_code() -> None:
     }
 
 
+def test_each_customer_has_the_case_of_the_threads_that_name_them() -> None:
+    texts = ("Acme paid 59 €.", "Globex lost 120 EUR.")
+    read = [replace(item(n), text=text) for n, text in enumerate(texts, 1)]
+    data = issues([one("C1/1", "C1/2", customers=["Acme", "Globex"])])
+    (found,) = result(ending_of(data=data), source_log(*read)).findings
+    cases = {each.customer: (each.amount, each.link) for each in found.cases}
+    assert cases == {"Acme": ("59 €", read[0].link), "Globex": ("120 EUR", read[1].link)}
+
+
 @pytest.mark.parametrize(
     ("stopped_by", "hands_in", "reads", "status"),
     [

@@ -71,11 +71,12 @@ def test_schedules_command_shows_the_last_run_its_delivery_and_cost(shell: Shell
         ran = await occurrences.occurrence("markets", occurrence.at)
         assert ran
         await occurrences.record_undelivered(ran.work, "#support-1 is archived.", later)
+        await occurrences.ask_now("markets", later)
 
     on_state(work)
     shown = shell("schedules").out.splitlines()[1:]
     lines = {line[:16].strip(): line[16:].strip() for line in shown}
-    assert lines["next run"].endswith("09:30 (Europe/Madrid)")
+    assert lines["next run"].endswith("09:30 (Europe/Madrid); 1 due now")
     assert lines["last run"].endswith(", ran")
     assert "waiting after 1 try" in lines["last delivery"]
     assert "#support-1 is archived." in lines["last delivery"]

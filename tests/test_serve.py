@@ -83,12 +83,14 @@ async def test_direct_message_context_reflects_edits_and_deletions(
         secret = people.say(ASKER, dm, "My password is hunter2.")
         await bot.answer(secret, channel=dm)
         await bot.answer_directly("Mine is swordfish.", EVA)
+        people.say(BOT_USER, dm, "Your digest.")
         people.edit(ASKER, dm, first, "My dog is called Max.")
         people.delete(ASKER, dm, secret)
         await bot.answer_directly("What is my dog called?")
         prompt = opening(bot.parents()[-1])
         assert "CONVERSATION" in prompt
         assert "My dog is called Max." in prompt
+        assert "digest" not in prompt, "only requests: a report may rest on anything"
         assert "Rex" not in prompt
         assert "hunter2" not in prompt
         assert "swordfish" not in prompt

@@ -121,6 +121,9 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         people.slash(LUIS, bot.channel, "/assistant", "status")
         await until(lambda: len(bot.whispers(LUIS)) == 2)
         assert "paused by" in bot.whispers(LUIS)[1]
+        people.slash(LUIS, bot.channel, "/assistant", "stop")
+        await until(lambda: len(bot.whispers(LUIS)) == 3)
+        assert bot.whispers(LUIS)[2].startswith("Use `/assistant pause`")
         people.slash(BOSS, bot.channel, "/assistant", "resume")
         assert "Hello?" in (await bot.answer(thread)).text
         assert bot.whispers(BOSS)[1] == "The assistant is running."
