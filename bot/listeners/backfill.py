@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aiohttp
 
 from bot.errors import StoreError
-from bot.listeners.events import mentions
 from bot.listeners.intake import Cursors, Intake
 from bot.privacy import note_changes
 from config.sections import SlackSettings
@@ -111,7 +110,7 @@ class Backfill:
         found = read = 0
         again = bool(set(failed.values()) - PERMANENT)
         for name in sorted(channels, key=lambda id: cursors.get(id, ""), reverse=True):
-            cursor, known_roots = cursors.get(name, ""), threads.get(name, {})
+            cursor, known_roots = cursors.get(name, ""), threads.get(name, set())
             try:
                 found += await self._read(name, cursor, known_roots, direct=channels[name])
             except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
@@ -145,44 +144,35 @@ class Backfill:
                 failed[kind] = _reason(error)
         return found, failed
 
-    async def _threads(self) -> dict[str, dict[str, str]]:
-        """Return channel -> root -> time of our first request there, for recently used threads."""
+    async def _threads(self) -> dict[str, set[str]]:
+        """Return the roots of recently used threads, by channel."""
         since = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=OLD_THREAD_DAYS)
-        found: dict[str, dict[str, str]] = {}
+        found: dict[str, set[str]] = {}
         team = self._intake.bot.team
-        for channel, root, first in await self._inbox.threads(team, since, self._most_threads):
-            found.setdefault(channel, {})[root] = first
+        for channel, root in await self._inbox.threads(team, since, self._most_threads):
+            found.setdefault(channel, set()).add(root)
         return found
 
-    async def _read(
-        self, name: str, cursor: str, known_roots: Mapping[str, str], *, direct: bool
-    ) -> int:
+    async def _read(self, name: str, cursor: str, known_roots: Set[str], *, direct: bool) -> int:
         """Process new messages of a channel, oldest first; return the number of new requests.
 
         It takes one call if `backfill_hours` hold less than a page. A thread is read if its root is
         among the listed messages (the newest page, or all of `backfill_hours`), or if it recently
-        had a request to us: `known_roots`, root -> time of the first one.
+        had a request to us (`known_roots`).
         """
         since = self._since(cursor)
         roots = await self._pages(HISTORY, {"channel": name}, self._oldest())
         due = [ts for ts, m in roots.items() if str(m.get("latest_reply") or "") > since]
-        joined_at: dict[str, str] = {}
         messages = dict(roots)
-        for ts in (*due, *(known_roots.keys() - roots.keys())):
-            thread = await self._replies(name, ts, since, whole=ts in roots)
-            messages |= thread
-            first = "" if ts in roots else known_roots[ts]
-            joined_at[ts] = min(first or "~", self._find_first_turn(thread) or "~")
+        for ts in (*due, *(known_roots - roots.keys())):
+            messages |= await self._replies(name, ts, since, whole=ts in roots)
         await note_changes(self._inbox.database, name, list(messages.values()))
         found = 0
         for ts in sorted(ts for ts in messages if ts > since):
             event = {**messages[ts], "type": "message", "channel": name}
             event |= {"channel_type": "im"} if direct else {}
-            first_turn = joined_at.get(str(messages[ts].get("thread_ts") or ""), "~")
             was = bool(event.get("edited")) and ts <= cursor  # an edit makes no new request
-            found += await self._intake.take_from_history(
-                event, in_thread=first_turn < ts, known_before=was
-            )
+            found += await self._intake.take_from_history(event, known_before=was)
         return found
 
     def _since(self, cursor: str) -> str:
@@ -223,19 +213,6 @@ class Backfill:
             if cursor in seen or min(messages, default="~") <= until:
                 return messages
             seen.add(cursor)
-
-    def _find_first_turn(self, thread: Mapping[str, Message]) -> str:
-        """Return when we first wrote or were mentioned in a thread; empty = never.
-
-        A stored request of the thread does not tell: it may be a later one.
-        """
-        bot = self._intake.bot
-        times = (
-            ts
-            for ts, m in thread.items()
-            if m.get("user") == bot.user or mentions(str(m.get("text") or ""), bot)
-        )
-        return min(times, default="")
 
 
 def _reason(error: Exception) -> str:

@@ -227,17 +227,13 @@ class Intake(Receiver):
             self._after_ack(self._interactions.follow(found))
         return BoltResponse(status=200, body=text)
 
-    async def take_from_history(
-        self, event: Mapping[str, Any], in_thread: bool, known_before: bool = False
-    ) -> bool:
+    async def take_from_history(self, event: Mapping[str, Any], known_before: bool = False) -> bool:
         """Process a message from the history; return whether it is a new request.
 
-        `in_thread`: we were in its thread before it. `known_before`: its first version was already
-        processed, so it is no new request. Raises the errors of storing.
+        `known_before`: its first version was already processed, so it is no new request. Raises
+        the errors of storing.
         """
         found = parse_message(event, self.bot.team, self.bot, late=True)
-        if isinstance(found, IncomingMessage) and found.kind == "follow_up" and not in_thread:
-            found = SeenMessage(found.team, found.channel, found.ts)
         new = False
         if isinstance(found, IncomingMessage | SeenMessage) and not known_before:
             new = await self._message(found)

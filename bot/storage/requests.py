@@ -311,14 +311,14 @@ class RequestQueue:
             in_thread &= inbox.c.ts < before
         return bool(await self.database.read(sa.select(inbox.c.key).where(in_thread).limit(1)))
 
-    async def threads(self, team: str, since: datetime, most: int) -> list[tuple[str, str, str]]:
-        """Return channel, root and first request of threads used since then, latest first."""
-        first, last = sa.func.min(inbox.c.ts).label("first"), sa.func.max(inbox.c.received)
+    async def threads(self, team: str, since: datetime, most: int) -> list[tuple[str, str]]:
+        """Return channel and root of threads used since then, latest first."""
+        last = sa.func.max(inbox.c.received)
         in_team = sa.and_(inbox.c.team == team, inbox.c.state != "ignored")
-        query = sa.select(inbox.c.channel, inbox.c.thread_ts, first).where(in_team)
+        query = sa.select(inbox.c.channel, inbox.c.thread_ts).where(in_team)
         query = query.group_by(inbox.c.channel, inbox.c.thread_ts).having(last >= since)
         rows = await self.database.read(query.order_by(last.desc()).limit(most))
-        return [(row.channel, row.thread_ts, row.first) for row in rows]
+        return [(row.channel, row.thread_ts) for row in rows]
 
     async def earlier_runs(self, request: StoredRequest) -> list[str]:
         """Return the runs that were answered in this thread before the request, oldest first."""
