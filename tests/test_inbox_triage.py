@@ -120,6 +120,8 @@ async def test_closed_mailbox_is_reported_with_how_to_reconnect(tmp_path: Path) 
     async with with_mail(tmp_path, *letters(2)) as (bot, google):
         google.tokens.clear()
         reply = await bot.answer(bot.ask("triage my inbox"))
+        (run,) = await bot.store.runs()
+    assert run.status == "failed"
     assert "Google no longer lets the assistant into this mailbox" in reply.text
     assert "Connect Gmail" in reply.text
 
