@@ -271,8 +271,7 @@ def _shift_ids(text: str, offset: int) -> str:
 
 def _renumber(stored: Sequence[Mapping[str, Any]], offset: int) -> list[Finding]:
     found = map(Finding.model_validate, stored)
-    kept = [each for each in found if each.evidence]  # the source of the others was deleted
-    return [each.model_copy(update={"id": _shift_ids(each.id, offset)}) for each in kept]
+    return [each.model_copy(update={"id": _shift_ids(each.id, offset)}) for each in found]
 
 
 @dataclass(frozen=True)
