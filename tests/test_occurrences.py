@@ -117,6 +117,17 @@ async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Stor
 # ---- what is caught up
 
 
+async def test_of_missed_occurrences_only_the_latest_one_runs(in_file: StorePlace) -> None:
+    async with rows(in_file) as replica:
+        await replica.create_due_at(START + 35 * MINUTE)
+        assert (await replica.take_one(START + 35 * MINUTE)).at == START + 30 * MINUTE
+        assert await replica.occurrence_states() == [
+            ("08:10", "skipped"),
+            ("08:20", "skipped"),
+            ("08:30", "running"),
+        ]
+
+
 async def test_occurrence_due_while_the_previous_one_runs_is_skipped(in_file: StorePlace) -> None:
     async with rows(in_file, cron="*/30 * * * *") as replica:
         hour = START + HOUR

@@ -433,7 +433,13 @@ async def test_administrator_may_have_only_reports_on_public_channels_mailed_to_
 
 
 async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(tmp_path: Path) -> None:
-    space = replace(world(), lists=(SlackList("F0BUGS", "Bugs", (), ()),))
+    other = User("U0OTHER", "other", "Other Guest", is_restricted=True)
+    space = replace(
+        world(),
+        lists=(SlackList("F0BUGS", "Bugs", (), ()),),
+        users=(*world().users, other),
+        usergroups=(UserGroup("S0LEADS", "leads", (LUIS, other.id)),),
+    )
     rules: dict[str, Any] = {"schedulers": ("S0LEADS", GUEST), "admins": (EVA,)}
     async with bot_validator(tmp_path, space, **rules) as (_, check):
         why = await check.objection(sweep(owner=ASKER), "chat")
@@ -442,6 +448,8 @@ async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(tmp_path
         assert await check.objection(sweep(owner=LUIS, tracker="F0BUGS"), "chat") == ""
         guests = sweep(owner=GUEST, channels=("support-1",))
         assert "may own" not in await check.objection(guests, "chat")
+        why = await check.objection(sweep(owner=other.id, channels=("support-1",)), "chat")
+        assert why.startswith("Guests may not own schedules here"), "even in a group that may"
         why = await check.objection(sweep(owner=GUEST, tracker="F0BUGS"), "chat")
         assert why.startswith(f"<@{GUEST}> may not read the tracker F0BUGS")
 

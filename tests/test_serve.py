@@ -314,3 +314,11 @@ async def test_attached_files_are_read_or_named_as_unread(tmp_path: Path) -> Non
         assert "stuff[.]zip" in shown.text
         assert " and 1 more · " in shown.text
         assert "notes.txt" not in shown.text
+        (run,) = await bot.store.runs()
+        assert run.result
+        label = run.result["label"]
+        assert (label["untrusted"], label["outside"], label["sources"]) == (
+            True,
+            True,
+            [bot.channel],
+        )
