@@ -208,10 +208,11 @@ async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(data
         await past.inbox.database.write(sa.delete(cursors_table))
         await past.advance_cursor(3)
         before = past.slack.calls["conversations.replies"]
+        beside = past.slack.people.say("U0ANA", direct, "and here")  # the thread there is gone
         found = await past.look()
         assert sorted(found) == sorted(
             [
-                *(("mention", ts(290)), ("dm", ts(280))),
+                *(("mention", ts(290)), ("dm", ts(280)), ("dm", beside)),
                 *(("follow_up", ts(1.5)), ("mention", ts(1.4))),
             ]
         )
