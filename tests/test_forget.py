@@ -265,6 +265,7 @@ async def test_forgetting_a_running_run_waits_until_it_ends(in_file: StorePlace)
         assert unanswered.event == request.event
         await store.finish_run(run.id, "complete", result=run.document)
         await inbox.finish(key, "done")
+        assert await inbox.again(key, run.id, [CARD_TEXT])  # with a look-up that was approved
         assert await forget_pending(database, timedelta()) == 0
 
         assert await tables_with(database, [CARD_TEXT]) == []

@@ -98,6 +98,7 @@ async def test_thread_is_rendered_oldest_first_with_the_request_last() -> None:
         f"REQUEST: [C0SUPPORT/{ts(7)}] 2025-03-10 00:00 Ana Ruiz: "
         "tell me more about the second one",
     ]
+    assert list(thread.own) == [ts(0), ts(1)]
     assert thread.request == "tell me more about the second one"
     assert thread.note == ""
     assert thread.label == Label(True, WORKSPACE, frozenset({"C0SUPPORT"}))
