@@ -55,6 +55,24 @@ def test_text_is_limited_to_max_pages_and_one_character_over_max_chars() -> None
     assert read(pdf(b"")) == PdfText("", pages=1, read=1, images=0)
 
 
+@pytest.mark.parametrize("drawn", [True, False])
+def test_values_of_filled_forms_are_read(drawn: bool) -> None:
+    look = stream(
+        b"BT /F1 12 Tf 2 4 Td (Ana Garcia) Tj ET",
+        b"/Type /XObject /Subtype /Form /BBox [0 0 200 20] " + with_font(),
+    )
+    name = (
+        b"<< /Type /Annot /Subtype /Widget /FT /Tx /T (name) /V (Ana Garcia) /DA (/F1 12 Tf)"
+        b" /Rect [220 695 420 715] /P 4 0 R /F 4 %s >>" % (b"/AP << /N 7 0 R >>" * drawn)
+    )
+    form = b"/AcroForm << /Fields [6 0 R] /DR << /Font << /F1 3 0 R >> >> >>"
+    page = b"/Annots [6 0 R] " + with_font()
+    plain = one_page(stream(text_object("Customer:")), page, more=[name, look])
+    assert text(plain.replace(CATALOG, CATALOG[:-2] + form + b" >>")).split("\n") == [
+        *("Customer:", "Ana Garcia")
+    ]
+
+
 GOOD, WORDS = (
     pdf(lines("some words", "on a page"), text_object("more")),
     "some words\non a page\n\nmore",

@@ -41,15 +41,19 @@ def text_of(data: bytes, max_pages: int, max_chars: int) -> PdfText:
 
     Text that a reader does not see is included: white, covered, on a layer that is off, outside of
     the page or of its crop box. If the file has other words for a drawn text (`ToUnicode`,
-    `ActualText`), they are returned. Comments and the fields of forms are not read.
+    `ActualText`), they are returned. Fields of forms are read as they look, comments are not.
     """
     parts, images = list[str](), 0
     try:
         with PdfDocument(data) as document:
+            document.init_forms()  # draws the fields that the file does not
             pages = len(document)
             for number in range(min(pages, max_pages)):
                 try:
                     page = document[number]
+                    if raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS:
+                        page.close()
+                        page = document[number]  # now with its fields as text
                 except PdfiumError:
                     continue
                 images += sum(1 for _ in page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=1))
