@@ -142,6 +142,7 @@ async def only(place: Path) -> tuple[list[str], int | None, str]:
         (["a,b", "1,2", "3,4,5"], "a b column2", 2),
         ([*TABLE, "200,Smith, John,9"], "id name v column3", 201),
         (["id;name;v", "1;a;1,5", "#2;b", '3;"c\nd";2'], "id name v", 3),
+        (["sep=;", "id;name", "1;a", "2;b"], "id name", 2),
     ],
 )
 async def test_irregular_csv_loses_no_lines(
@@ -158,6 +159,30 @@ async def test_csv_encoding_is_detected(tmp_path: Path, encoding: str) -> None:
     async with data_kit.duck(tmp_path) as database:
         found = await database.query("SELECT name, price, count(*) FROM a GROUP BY ALL", 5)
         assert found.rows == (("Zoë", "5 €", 50_000),)
+
+
+@pytest.mark.parametrize(
+    ("dates", "note"),
+    [
+        ("01/02/2024 03/04/2024", "dates such as 01/02/2024 are read as day/month; "),
+        ("01/02/2024 03/14/2024", ""),
+        ("2024-02-01 2024-04-03", ""),
+        ("01.02.2024 03.04.2024", ""),
+    ],
+)
+async def test_dates_that_may_be_read_in_two_ways_are_noted(
+    tmp_path: Path, dates: str, note: str
+) -> None:
+    (tmp_path / "a.csv").write_text("\n".join(["day,n", *(f"{day},1" for day in dates.split())]))
+    tables = await list_tables(tmp_path)
+    assert tables["a"].note == f"{note}from a.csv"
+
+
+async def test_csv_of_lines_in_two_encodings_is_read_line_by_line(tmp_path: Path) -> None:
+    lines = "name\nZoë\n".encode(), "Jürgen\n".encode("cp1252"), "España\n".encode()
+    (tmp_path / "a.csv").write_bytes(b"".join(lines))
+    async with data_kit.duck(tmp_path) as database:
+        assert (await database.query("FROM a", 5)).rows == (("Zoë",), ("Jürgen",), ("España",))
 
 
 async def test_sqlite_files_in_wal_mode_are_read(tmp_path: Path) -> None:

@@ -129,8 +129,7 @@ class FileReading:
         try:
             if suffix in CSV:
                 name = self._name(self.file.stem)
-                csv(self.connection, name, self.file)
-                self._record_table(name)
+                self._record_table(name, csv(self.connection, name, self.file))
             elif suffix in PARQUET:
                 name = self._name(self.file.stem)
                 source = _literal(self.file)
@@ -348,20 +347,41 @@ WINDOWS = "cp1252"
 CSV_ERRORS = (duckdb.InvalidInputException, duckdb.ConversionException)
 
 
-def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
-    """Make a table by DuckDB's detection; missing cells of a line are NULL."""
+def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
+    """Make a table by DuckDB's detection; missing cells of a line are NULL. Return a note."""
     encoding = _find_encoding(path)
+    skip = ", skip = 1" if _names_separator(path, encoding) else ""
     for kinds in ("", ", all_varchar = true"):
         try:
             with _readable(path, encoding) as source:
-                read = f"read_csv({source}, {PADDED_CSV_OPTIONS}{kinds})"
+                read = f"read_csv({source}, {PADDED_CSV_OPTIONS}{skip}{kinds})"
                 connection.execute(
                     f"CREATE OR REPLACE TABLE {quote_identifier(name)} AS FROM {read}"
                 )
-            return
+            break
         except CSV_ERRORS:
             if kinds:
                 raise
+    return _date_order(connection, name, path, encoding, skip)
+
+
+def _date_order(
+    connection: duckdb.DuckDBPyConnection, name: str, path: Path, encoding: str, skip: str
+) -> str:
+    """Return a note if days were told from months by a guess: no day of a column is above 12."""
+    table = quote_identifier(name)
+    kinds = connection.execute(f"DESCRIBE {table}").fetchall()
+    dates = [quote_identifier(c) for c, kind, *_ in kinds if kind in ("DATE", "TIMESTAMP")]
+    days = ", ".join(f"max(day({column}))" for column in dates)
+    last = connection.execute(f"SELECT {days} FROM {table}").fetchone() if dates else ()
+    if not any(day and day <= 12 for day in last or ()):
+        return ""
+    with _readable(path, encoding) as source:
+        formats = connection.execute(
+            f"SELECT concat(DateFormat, ' ', TimestampFormat) FROM sniff_csv({source}{skip})"
+        ).fetchone()
+    guessed = formats and re.search("%d[/-]%m", formats[0])
+    return "dates such as 01/02/2024 are read as day/month" * bool(guessed)
 
 
 def _find_encoding(path: Path) -> str:
@@ -378,6 +398,12 @@ def _find_encoding(path: Path) -> str:
     return "utf-8"
 
 
+def _names_separator(path: Path, encoding: str) -> bool:
+    """Return whether the first line only tells Excel the separator."""
+    with path.open(encoding=encoding, errors="replace") as text:
+        return re.fullmatch(r"\ufeff?\"?sep=.\"?\n", text.readline(20)) is not None
+
+
 @contextmanager
 def _readable(path: Path, encoding: str) -> Iterator[str]:
     """Yield a source that DuckDB may read once, with its encoding."""
@@ -392,11 +418,20 @@ def _readable(path: Path, encoding: str) -> Iterator[str]:
         os.close(reader)
 
 
+def _as_windows(error: UnicodeError) -> tuple[str, int]:
+    """Return the text of bytes that are no UTF-8: a file may have lines in both."""
+    assert isinstance(error, UnicodeDecodeError)
+    return error.object[error.start : error.end].decode(WINDOWS, "replace"), error.end
+
+
+codecs.register_error(WINDOWS, _as_windows)
+
+
 def _feed(path: Path, pipe: int) -> None:
     with (
         suppress(BrokenPipeError),
         open(pipe, "w", encoding="utf-8", newline="") as out,
-        path.open(encoding=WINDOWS, errors="replace", newline="") as source,
+        path.open(encoding="utf-8", errors=WINDOWS, newline="") as source,
     ):
         shutil.copyfileobj(source, out, CHUNK)
 
