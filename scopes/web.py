@@ -42,6 +42,7 @@ MAX_TITLE_CHARS = 100
 """Characters of a title before a text."""
 RESERVED_TOKENS = 60
 """Tokens reserved for the sentence on what was left out."""
+END_UNREAD = "The end of the page was not read."
 
 _DATE_PATTERN = re.compile(r"[\w ,:.+-]{1,40}")
 _LINK = re.compile(r"\]\((https?://[^\s()]{1,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200})?)\)")
@@ -97,7 +98,7 @@ async def read_url(
     places: Sequence[int] = range(part, len(parts) + 1)
     note = _note(page, url)
     if find:
-        places, counted = _that_say(find, parts, part)
+        places, counted = _that_say(find, parts, part, page.cut)
         note = f"{counted} {note}".rstrip()
     label = _public(url).join(_public(page.url))
     items = tuple(Item(f"{url}#{n}", parts[n - 1], url, label, verbatim=True) for n in places)
@@ -106,7 +107,7 @@ async def read_url(
     links = {found[1]: "" for item in shown for found in _LINK.finditer(item.text)}
     follow = [link for link in links if _may_follow(link)][:MAX_LINKS]
     following = part + len(shown)
-    truncated = "The end of the page was not read." if page.cut and not omitted else ""
+    truncated = END_UNREAD if page.cut and not omitted else ""
     if omitted and find:
         truncated = f"{omitted} more: read_url(find=..., part={places[len(shown)]})."
     elif omitted:
@@ -136,14 +137,15 @@ async def run_python(
 TOOLS = (web_search, read_url, run_python, save_resource, read_resource, list_resources)
 
 
-def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
+def _that_say(find: str, parts: list[str], first: int, cut: bool) -> tuple[list[int], str]:
     """Return the parts from `first` on that have most of the words. Raises ToolError for none."""
     words = {word.strip("\"'“”«»„") for word in find.casefold().split()} - {""}
     counts = [sum(word in text.casefold() for word in words) for text in parts]
     most = max(counts)
     found = [n for n, count in enumerate(counts, 1) if count == most and n >= first]
     if not most or not found:
-        raise ToolError(f"None of its parts {first} to {len(parts)} says this.")
+        unread = f" {END_UNREAD}" if cut else ""
+        raise ToolError(f"None of its parts {first} to {len(parts)} says this.{unread}")
     what = "it" if most == len(words) else f"{most} of the {len(words)} words"
     return found, f"Parts that say {what}: {counts.count(most)} of {len(parts)}."
 

@@ -24,7 +24,7 @@ from scopes.intent import Intent
 from scopes.label import Label
 from scopes.pages.pages import Pages
 from scopes.programs import WorkerProcess
-from scopes.tool import ToolContext
+from scopes.tool import ToolContext, ToolError
 from subagents.gate import Deny
 
 URL = "http://docs.example.com/start"
@@ -208,6 +208,8 @@ async def test_run_reads_pages_and_executes_python_with_the_shared_web_tools(
             ctx = web_kit.context(run.clients, intent=REQUEST, handles=Handles(run.handles))
             found = await done(ctx, "read_url", url=URL)
             assert found.truncated == "The end of the page was not read."
+            with pytest.raises(ToolError, match=r"says this\. The end of the page was not read\."):
+                await done(ctx, "read_url", url=URL, find="price")
             result = await done(
                 ctx, "run_python", code="print(len(data))", data=found.items[0].text
             )
