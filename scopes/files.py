@@ -153,6 +153,10 @@ async def search_files(
     kept = fit_items(items, ctx.max_output_tokens)
     more = hits.cut or ("Not all is shown: search for more." if len(kept) < len(items) else "")
     note = f"{len(items)} lines in {len(hits.searched)} files that were searched."
+    if hits.unsearched:
+        note += (
+            f" {hits.unsearched} files are no text in UTF-8, or too large, and were not searched."
+        )
     cut = f"a search in {place.title} was cut: more lines hold {pattern[:60]!r}" if more else ""
     undone = {_list_key(place): "", f"search {place.handle}": cut}
     undone |= {f"read {place.handle}": may_not(hits.closed)} if hits.closed else {}

@@ -94,6 +94,12 @@ async def test_a_folder_is_listed_and_searched(tools: ProjectRun) -> None:
     )
     none = await tools.use("search_files", pattern="secret", folder=BOOK)
     assert (none.items, none.note) == ((), "0 lines in 2 files that were searched.")
+    (tools.root / "old.py").write_bytes("return 'Zoë'".encode("latin-1"))
+    other = await tools.use("search_files", pattern="Zoë", folder=BOOK, glob="*.py")
+    assert other.note == (
+        "0 lines in 1 files that were searched. "
+        "1 files are no text in UTF-8, or too large, and were not searched."
+    )
 
 
 async def test_item_id_is_accepted_as_a_path(tools: ProjectRun) -> None:

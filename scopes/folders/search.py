@@ -68,6 +68,8 @@ class Hits:
     found: list[FileHit] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
     """Paths of the files that were searched."""
+    unsearched: int = 0
+    """Files that are no text in UTF-8, or too large."""
     closed: list[str] = field(default_factory=list)
     """Paths that may not be read here."""
     cut: str = ""
@@ -260,6 +262,7 @@ def _search_file(folder: FileTree, path: str, wanted: str, hits: Hits) -> bool:
         hits.closed.append(path)
         return True
     except ToolError:  # it is too large, or no text
+        hits.unsearched += 1
         return True
     hits.searched.append(path)
     digest = found.digest if found else ""
