@@ -204,6 +204,8 @@ def _describe_rest(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str
     """Return a sentence on the rows that are not shown, and how to get them."""
     if shown >= len(found.rows) and not found.cut:
         return ""
+    if not shown:
+        return "A row is too long to be shown: select fewer columns, or shorten texts with left()."
     how = "count, sum or sort in the query"
     if Resources in ctx.clients and not kept:
         how += ", or save the rows with keep"
