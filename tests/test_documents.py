@@ -113,6 +113,12 @@ def word_with_revisions() -> bytes:
     return word_of(f"<w:p>{run('It is ')}{deletion}<w:ins>{run('ninety')}</w:ins></w:p>{control}")
 
 
+def word_with_signs() -> bytes:
+    power = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>6</w:t></w:r>'
+    sign = '<w:r><w:sym w:font="Symbol" w:char="F0B1"/></w:r>'
+    return word_of(f"<w:p>{run('10')}{power}{sign}{run('5')}</w:p>")
+
+
 def hidden_words() -> bytes:
     run_ = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>nobody sees this</w:t></w:r>"
     return word_of(f"<w:p>{run('All see this, ')}{run_}</w:p>")
@@ -301,6 +307,7 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
         Read(("5[^2][^end 2]", "[^2] without tax", "[^end 2] until May"), without=("no note",)),
     ),
     "a text box": (word_with_text_box, Read(("in a box",))),
+    "signs of a font and powers": (word_with_signs, Read(("10^6[Symbol F0B1]5",))),
     "tracked changes and a control": (
         word_with_revisions,
         Read(("It is ninety", "chosen"), without=("eighty",)),

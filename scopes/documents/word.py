@@ -81,8 +81,12 @@ class WordDocument:
         for child, name in _children(parent):
             self.pictures += name in PICTURES
             self.hidden = self.hidden or _is_hidden(child)
+            if name == "r" and _value(child.find(f"{W}rPr/{W}vertAlign")) == "superscript":
+                yield "^"  # otherwise 10 to the power of 6 is 106
             if name == "t":
                 yield child.text or ""
+            elif name == "sym":
+                yield f"[{child.get(f'{W}font')} {child.get(f'{W}char')}]"
             elif name in SIGNS:
                 yield SIGNS[name]
             elif name in REFERENCES:
