@@ -106,6 +106,12 @@ async def test_redirect_to_a_forbidden_address_is_refused() -> None:
         assert web.asked == [*pages]
 
 
+async def test_page_with_long_headers_is_read() -> None:
+    page = Page(START.body, headers={"content-security-policy": "x" * 20_000})
+    async with fetcher({"docs.example.com/": page}) as (fetch, _, _):
+        assert (await fetch.get("http://docs.example.com/", MB)).body == START.body
+
+
 async def test_requests_send_no_identifying_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")

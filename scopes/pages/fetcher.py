@@ -31,6 +31,8 @@ MAX_REDIRECTS = 3
 MAX_URL = 2000
 """Characters."""
 MAX_CONNECTIONS, MAX_PER_HOST = 32, 4
+MAX_HEADER = 65_536
+"""Bytes of one header of an answer; aiohttp's own limit of 8 KB is too low for some policies."""
 HEADERS: Final = {
     "User-Agent": AGENT,
     "Accept": "text/html,application/xhtml+xml,text/*;q=0.9,application/pdf;q=0.8,"
@@ -180,6 +182,7 @@ class Fetcher:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 trust_env=False,
+                max_field_size=MAX_HEADER,
                 headers=HEADERS,
             )
         return self._opened
