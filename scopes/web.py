@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 from urllib.parse import urldefrag, urlsplit
 
@@ -45,7 +45,11 @@ RESERVED_TOKENS = 60
 END_UNREAD = "The end of the page was not read."
 
 _DATE_PATTERN = re.compile(r"[\w ,:.+-]{1,40}")
-_LINK = re.compile(r"\]\((https?://[^\s()]{1,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200})?)\)")
+_LINK = re.compile(
+    r"\]\((https?://[^\s()]{1,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200})?)\)"
+    r"|(?<![\w(])(https?://[^\s()<>\[\]\"'`\\]{1,2000})"
+)
+"""A link of Markdown, or an address as it stands in a feed or a text."""
 
 
 @tool(Access.EGRESS, Effect.SEARCH, needs=OPEN_WEB, client=SearchEngine)
@@ -104,7 +108,7 @@ async def read_url(
     items = tuple(Item(f"{url}#{n}", parts[n - 1], url, label, verbatim=True) for n in places)
     shown = fit_items(items, ctx.max_output_tokens - RESERVED_TOKENS)
     omitted = len(items) - len(shown)
-    links = {found[1]: "" for item in shown for found in _LINK.finditer(item.text)}
+    links = dict.fromkeys(link for item in shown for link in _links(item.text))
     follow = [link for link in links if _may_follow(link)][:MAX_LINKS]
     following = part + len(shown)
     truncated = END_UNREAD if page.cut and not omitted else ""
@@ -158,6 +162,11 @@ def _note(page: Page, url: str) -> str:
     moved = "It has moved to another host." if host != urlsplit(url).hostname else ""
     facts = "" if content.facts in ("", "text") else f"{content.facts}."
     return " ".join(filter(None, (dated, moved, facts)))
+
+
+def _links(text: str) -> Iterator[str]:
+    for found in _LINK.finditer(text):
+        yield found[1] or found[2].rstrip(".,;:!?").replace("&amp;", "&")
 
 
 def _may_follow(url: str) -> bool:

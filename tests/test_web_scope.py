@@ -85,6 +85,16 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
     assert dict(found.handles) == {"http://docs.example.com/rules#top": ""}
 
 
+async def test_addresses_in_a_feed_may_be_read_next() -> None:
+    item = "<item><link>https://docs.example.com/{}</link></item>"
+    feed = f"<rss><channel>{item.format('new')}{item.format('old?a=1&amp;b=2')}</channel></rss>"
+    async with web_context(one(Page(feed.encode(), "application/rss+xml"))) as (ctx, _, _):
+        found = await done(ctx, "read_url", url=URL)
+    assert [*found.handles] == [
+        *("https://docs.example.com/new", "https://docs.example.com/old?a=1&b=2")
+    ]
+
+
 @pytest.mark.parametrize(
     ("page", "text", "note"),
     [
