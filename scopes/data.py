@@ -75,7 +75,10 @@ async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResu
     more = f"{least}{omitted} more: query the catalog." if omitted else ""
     rest = f"{least}{omitted} more tables of {handle} were not listed" if omitted else ""
     undone = {f"list {handle}": rest}
-    return ToolResult(kept, truncated=more, note=f"{source.dialect}.", undone=undone, label=label)
+    note = (
+        f"{source.dialect}." if tables else f"{source.dialect}. It has no table that may be read."
+    )
+    return ToolResult(kept, truncated=more, note=note, undone=undone, label=label)
 
 
 @tool(client=Databases)

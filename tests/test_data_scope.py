@@ -73,6 +73,12 @@ async def test_each_row_is_one_line_of_exact_values_with_a_unique_id(ctx: ToolCo
     assert not {i.id for i in other.items} & {i.id for i in rows.items}
 
 
+async def test_a_database_without_tables_is_listed_as_such(tmp_path: Path) -> None:
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb", "SELECT 1")) as empty:
+        listed = await call(data_kit.context({"data:a": empty}), "list_tables")
+    assert (listed.items, listed.note) == ((), "DuckDB. It has no table that may be read.")
+
+
 async def test_a_row_that_is_too_long_is_answered_with_what_to_do(ctx: ToolContext) -> None:
     columns = ", ".join(f"repeat('x', 300) AS c{n}" for n in range(200))
     result = await call(ctx, "execute_query", sql=f"SELECT {columns}")
