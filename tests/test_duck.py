@@ -178,6 +178,13 @@ async def test_dates_that_may_be_read_in_two_ways_are_noted(
     assert tables["a"].note == f"{note}from a.csv"
 
 
+@pytest.mark.parametrize("day", ["31.01.24", "01/02/24", "24-01-31"])
+async def test_years_of_two_digits_are_no_guess(tmp_path: Path, day: str) -> None:
+    (tmp_path / "a.csv").write_text(f"day;n;amount\n{day};1;2.5\n")
+    async with data_kit.duck(tmp_path) as database:
+        assert (await database.query("FROM a", 5)).rows == ((day, 1, 2.5),)
+
+
 async def test_csv_of_lines_in_two_encodings_is_read_line_by_line(tmp_path: Path) -> None:
     lines = "name\nZoë\n".encode(), "Jürgen\n".encode("cp1252"), "España\n".encode()
     (tmp_path / "a.csv").write_bytes(b"".join(lines))

@@ -338,9 +338,12 @@ def _uri(file: Path) -> str:
 DESCRIPTORS = "/dev/fd"
 """Folder of the open files of a process by number, including pipes."""
 CHUNK = 1 << 18
-PADDED_CSV_OPTIONS = "sample_size = -1, comment = '', null_padding = true, parallel = false"
+PADDED_CSV_OPTIONS = "comment = '', null_padding = true, parallel = false"
 """Without padding DuckDB skips lines as a title if others are longer; it cannot pad in parallel if
 quotes contain line breaks."""
+WITHOUT_DATES = (
+    "auto_type_candidates = ['BOOLEAN', 'BIGINT', 'HUGEINT', 'DOUBLE', 'TIME', 'VARCHAR']"
+)
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 WINDOWS = "cp1252"
 """Latin-1 with the euro, quotation marks and dashes; DuckDB reads no file in it."""
@@ -350,38 +353,43 @@ CSV_ERRORS = (duckdb.InvalidInputException, duckdb.ConversionException)
 def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
     """Make a table by DuckDB's detection; missing cells of a line are NULL. Return a note."""
     encoding = _find_encoding(path)
-    skip = ", skip = 1" if _names_separator(path, encoding) else ""
-    for kinds in ("", ", all_varchar = true"):
-        try:
-            with _readable(path, encoding) as source:
-                read = f"read_csv({source}, {PADDED_CSV_OPTIONS}{skip}{kinds})"
-                connection.execute(
-                    f"CREATE OR REPLACE TABLE {quote_identifier(name)} AS FROM {read}"
-                )
-            break
-        except CSV_ERRORS:
-            if kinds:
-                raise
-    return _date_order(connection, name, path, encoding, skip)
+    options = PADDED_CSV_OPTIONS + ", skip = 1" * _names_separator(path, encoding)
+    try:
+        _read_csv(connection, name, path, encoding, options)
+    except CSV_ERRORS:
+        _read_csv(connection, name, path, encoding, f"{options}, all_varchar = true")
+    formats, days = _find_dates(connection, name, path, encoding, options)
+    if re.search("%y.%m", formats):  # a guess: more often 31.01.24 is a day of 2024 than of 2031
+        _read_csv(connection, name, path, encoding, f"{options}, {WITHOUT_DATES}")
+    elif re.search("%d[/-]%m", formats) and any(day <= 12 for day in days):
+        return "dates such as 01/02/2024 are read as day/month"
+    return ""
 
 
-def _date_order(
-    connection: duckdb.DuckDBPyConnection, name: str, path: Path, encoding: str, skip: str
-) -> str:
-    """Return a note if days were told from months by a guess: no day of a column is above 12."""
+def _read_csv(
+    connection: duckdb.DuckDBPyConnection, name: str, path: Path, encoding: str, options: str
+) -> None:
+    with _readable(path, encoding) as source:
+        read = f"read_csv({source}, sample_size = -1, {options})"
+        connection.execute(f"CREATE OR REPLACE TABLE {quote_identifier(name)} AS FROM {read}")
+
+
+def _find_dates(
+    connection: duckdb.DuckDBPyConnection, name: str, path: Path, encoding: str, options: str
+) -> tuple[str, list[int]]:
+    """Return the formats of dates, and the last day of a month in each column of dates."""
     table = quote_identifier(name)
     kinds = connection.execute(f"DESCRIBE {table}").fetchall()
     dates = [quote_identifier(c) for c, kind, *_ in kinds if kind in ("DATE", "TIMESTAMP")]
+    if not dates:
+        return "", []
     days = ", ".join(f"max(day({column}))" for column in dates)
-    last = connection.execute(f"SELECT {days} FROM {table}").fetchone() if dates else ()
-    if not any(day and day <= 12 for day in last or ()):
-        return ""
+    last = connection.execute(f"SELECT {days} FROM {table}").fetchone() or ()
     with _readable(path, encoding) as source:
         formats = connection.execute(
-            f"SELECT concat(DateFormat, ' ', TimestampFormat) FROM sniff_csv({source}{skip})"
+            f"SELECT concat(DateFormat, ' ', TimestampFormat) FROM sniff_csv({source}, {options})"
         ).fetchone()
-    guessed = formats and re.search("%d[/-]%m", formats[0])
-    return "dates such as 01/02/2024 are read as day/month" * bool(guessed)
+    return str(formats and formats[0]), [day for day in last if day]
 
 
 def _find_encoding(path: Path) -> str:
