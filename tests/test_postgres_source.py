@@ -20,6 +20,7 @@ SETUP = (
     "COMMENT ON TABLE orders IS 'all of them'",
     "COMMENT ON COLUMN orders.amount IS 'in euros'",
     "CREATE VIEW big AS SELECT * FROM orders WHERE amount > 10",
+    "CREATE TYPE level AS ENUM ('low', 'high')",
     "CREATE SCHEMA hr",
     'CREATE TABLE hr."Staff" (name text)',
     "CREATE TABLE secret (pin int)",
@@ -64,6 +65,12 @@ async def test_only_tables_readable_by_the_role_are_listed_under_queryable_names
         ("amount", "numeric(10,2)", "in euros"),
     ]
     assert await source.describe("secret") is None
+
+
+async def test_a_column_of_a_type_of_the_database_has_no_number_as_type(source: Postgres) -> None:
+    found = await source.query("SELECT 'low'::level AS risk, 1 AS n", 3)
+    assert [(c.name, c.type) for c in found.columns] == [("risk", "text"), ("n", "int4")]
+    assert found.rows == (("low", 1),)
 
 
 async def test_a_result_is_bounded_in_rows_bytes_cells_and_time(source: Postgres) -> None:

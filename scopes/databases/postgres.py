@@ -214,7 +214,10 @@ def _wrap(sql: str, columns: Sequence[psycopg.Column], limit: int) -> bytes:
 
 
 def _columns(described: Sequence[psycopg.Column]) -> tuple[Column, ...]:
-    return tuple(Column(c.name, c.type_display) for c in described)
+    """Return columns; types of the database's own, known by number only, are shown as text."""
+    kinds = [c.type_display for c in described]
+    kinds = ["text" if kind.isdecimal() else kind for kind in kinds]
+    return tuple(Column(c.name, kind) for c, kind in zip(described, kinds, strict=True))
 
 
 def _table(row: Sequence[Any], columns: tuple[Column, ...] = ()) -> TableInfo:
