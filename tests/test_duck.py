@@ -221,6 +221,15 @@ async def test_broken_view_does_not_hide_other_tables(tmp_path: Path) -> None:
     assert len(tables) == 2 + 3
 
 
+async def test_a_table_of_many_columns_needs_little_memory(tmp_path: Path) -> None:
+    many = "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 2000)"
+    columns = ", ".join(f"n * {n} AS c{n}" for n in range(400))
+    sqlite(tmp_path / "a.db", f"CREATE TABLE t AS {many} SELECT {columns} FROM r")
+    async with data_kit.duck(tmp_path) as database:
+        found = await database.query("SELECT count(*), sum(c399) FROM t", 5)
+    assert found.rows == ((2_000, 399 * 2_001_000),)
+
+
 async def test_table_too_large_for_memory_is_reported(tmp_path: Path) -> None:
     many = "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 70000)"
     sqlite(tmp_path / "a.db", f"CREATE TABLE t AS {many} SELECT hex(randomblob(500)) FROM r")

@@ -262,26 +262,24 @@ def insert(
     """Make a table of rows, first as text, and cast it at the end to the types found."""
     names = _distinct(head)
     kinds: list[set[type]] = [set() for _ in names]
-    staged = ", ".join(f"{quote_identifier(c)} {TEXT}" for c in names)
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE staged ({staged})")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE staged (cells {TEXT}[])")
     while batch := list(islice(rows, BATCH_ROWS)):
         cells = [
-            [_note_type(row[n] if n < len(row) else None, kind) for row in batch]
-            for n, kind in enumerate(kinds)
+            [_note_type(row[n] if n < len(row) else None, kind) for n, kind in enumerate(kinds)]
+            for row in batch
         ]
-        unnested = ", ".join(f"unnest(?::{TEXT}[])" for _ in cells)
-        connection.execute(f"INSERT INTO staged SELECT {unnested}", cells)
+        connection.execute(f"INSERT INTO staged SELECT unnest(?::{TEXT}[][])", [cells])
     cast = ", ".join(
-        _cast(quote_identifier(c), _type(k)) for c, k in zip(names, kinds, strict=True)
+        f"{_cast(f'cells[{n}]', _type(kind))} AS {quote_identifier(column)}"
+        for n, (column, kind) in enumerate(zip(names, kinds, strict=True), 1)
     )
     connection.execute(f"CREATE TABLE {quote_identifier(name)} AS SELECT {cast} FROM staged")
     connection.execute("DROP TABLE staged")
 
 
-def _cast(column: str, kind: str) -> str:
+def _cast(cell: str, kind: str) -> str:
     """Return the SQL of the value; an empty text among numbers or days is NULL."""
-    value = column if kind == TEXT else f"CAST(NULLIF({column}, '') AS {kind})"
-    return f"{value} AS {column}"
+    return cell if kind == TEXT else f"CAST(NULLIF({cell}, '') AS {kind})"
 
 
 def _distinct(head: Sequence[Any]) -> list[str]:
