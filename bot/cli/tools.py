@@ -14,7 +14,7 @@ from bot.errors import SetupError
 from bot.mailbox.accounts import OPERATOR, Credentials
 from bot.storage.database import Database
 from bot.terminal import DONE, INCOMPLETE
-from bot.tooling.mcp import NO_SUCH, OFF, McpTools, ServerStatus
+from bot.tooling.mcp import NO_SUCH, McpTools, ServerStatus
 from bot.tooling.provider import toolkit_of
 from config.settings import Settings
 from scopes.google.gmail import Gmail
@@ -118,6 +118,8 @@ class ShownTool:
     digest: str
     approved: str
     """Digest of the approved description; empty = never approved."""
+    waits: bool
+    """Whether it waits for an administrator."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ def _show_tool(status: ServerStatus, approved: Mapping[str, str]) -> ShownTool:
         description=plain(offer.description, DESCRIPTION_CHARS),
         digest=offer.digest[:16],
         approved=approved.get(offer.name, "")[:16],
+        waits=status.waits,
     )
 
 
@@ -219,6 +222,6 @@ def _server_lines(server: ShownServer) -> Iterator[str]:
             yield f"  on   {tool.tool}"
             continue
         yield f"  off  {tool.tool}: {tool.off}"
-        if tool.off.startswith(tuple(OFF.values())):
+        if tool.waits:
             yield f"       approved {tool.approved or 'never'}, now {tool.digest}"
             yield f"       it says: {tool.description}"

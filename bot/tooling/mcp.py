@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -131,6 +131,8 @@ class ServerStatus:
     tool: Tool | None
     why: str = ""
     """Why it is not offered; empty if it is."""
+    waits: bool = False
+    """Whether it waits for an administrator."""
 
 
 @dataclass
@@ -203,9 +205,10 @@ class McpTools(ToolProvider):
         states = await self.book.states(server.name, digests)
         found, remaining = list[ServerStatus](), MAX_TOOLS
         for offer in offers:
-            status = self._status(server, offer, _why(states.get(offer.name), remaining))
+            state = states.get(offer.name)
+            status = self._status(server, offer, _why(state, remaining))
             remaining -= status.tool is not None
-            found.append(status)
+            found.append(replace(status, waits=state in OFF))
         return found
 
     def unknown(self, server: ServerTools, statuses: Sequence[ServerStatus]) -> list[str]:
