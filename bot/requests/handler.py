@@ -374,12 +374,7 @@ class RequestHandler:
         reply_state = request.reply
         reply = StreamingReply(self.writer, request, self.settings.reply, reply_state)
         try:
-            try:
-                reply_state = await reply.apologise(text, request.run or "")
-            except ChannelClosed as error:
-                if error.code == "thread_not_found" or request.channel.startswith("D"):
-                    raise
-                await self._report_closed(request)
+            reply_state = await self._post_apology(reply, request, text)
         except Exception as error:  # top-level boundary: the request is over, reported or not
             trace = not isinstance(error, WriteFailed)
             log.warning("%s is not told of its failure: %s", request.key, error, exc_info=trace)
@@ -394,8 +389,17 @@ class RequestHandler:
         await self.inbox.finish(request.key, "failed", reply_state)
         return "failed"
 
-    async def _report_closed(self, request: StoredRequest) -> None:
-        """Tell the requester in a direct message that the bot cannot write where they asked."""
-        text = phrase("reply.closed", channel=f"<#{request.channel}>")
+    async def _post_apology(
+        self, reply: StreamingReply, request: StoredRequest, text: str
+    ) -> StoredReply | None:
+        """Post the sentence; if the bot cannot write in the channel, tell the requester that in a
+        direct message. Raises WriteFailed."""
+        try:
+            return await reply.apologise(text, request.run or "")
+        except ChannelClosed as error:
+            if error.code == "thread_not_found" or request.channel.startswith("D"):
+                raise
+        closed = phrase("reply.closed", channel=f"<#{request.channel}>")
         place, mark = await self.writer.direct(request.user), Mark(f"{request.written_key}/closed")
-        await self.writer.post(mark, place, None, MessagePart(text), look_first=True)
+        await self.writer.post(mark, place, None, MessagePart(closed), look_first=True)
+        return request.reply
