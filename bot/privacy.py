@@ -30,7 +30,7 @@ from bot.storage.deletions import (
     note,
     runs_that_read,
 )
-from bot.storage.encryption import Cipher, WrongKey
+from bot.storage.encryption import WrongKey, cipher_of_dialect
 from bot.storage.requests import AT_WORK, LOOKUPS
 from bot.storage.schedules import FREE_NAME_STATES, StoredSchedule, schedule_of
 from bot.storage.tables import (
@@ -612,7 +612,7 @@ def _renew_blocks(connection: sa.Connection, hashes: Sequence[str]) -> None:
 
     Later runs use a stored block as it is: without this, its key could never be removed.
     """
-    cipher: Cipher = connection.dialect.cipher  # type: ignore[attr-defined]
+    cipher = cipher_of_dialect(connection.dialect)
     stored = sa.type_coerce(blocks.c.body, sa.Text)
     query = sa.select(blocks.c.hash, stored).where(blocks.c.hash.in_(hashes))
     for hash, token in connection.execute(query).all():

@@ -73,6 +73,12 @@ class Cipher:
         return True
 
 
+def cipher_of_dialect(dialect: Any) -> Cipher:
+    """Return the cipher that was passed to `Database.open`."""
+    cipher: Cipher = dialect.cipher
+    return cipher
+
+
 def cipher_of(settings: Settings) -> Cipher:
     """Return a cipher with the keys that the settings name. Raises SettingsError."""
     return _cipher(keys_of(settings))
@@ -96,12 +102,10 @@ class EncryptedText(sa.types.TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        cipher: Cipher = dialect.cipher
-        return None if value is None else cipher.encrypt(value)
+        return None if value is None else cipher_of_dialect(dialect).encrypt(value)
 
     def process_result_value(self, value: str | None, dialect: Any) -> str | None:
-        cipher: Cipher = dialect.cipher
-        return None if value is None else cipher.decrypt(value)
+        return None if value is None else cipher_of_dialect(dialect).decrypt(value)
 
 
 class JsonText(str):
