@@ -271,7 +271,7 @@ class _Threads:
     def _entry(self, verdict: ThreadVerdict, is_pressing: bool, text_above: str) -> Entry:
         """Return the entry of a thread; `text_above` is the text above it."""
         document, number = self.document, self.numbers[verdict.thread_id]
-        now = datetime.fromisoformat(document.as_of).astimezone(ZoneInfo(document.zone))
+        now = document.local_end
         from_, old = self._sender(verdict), age(verdict.at, now)
         until, subject = due(verdict.deadline, now.date()), subject_text(verdict.subject)
         warnings = tuple(_warnings(verdict))[:MOST_WARNINGS]
@@ -351,9 +351,9 @@ def _last_digest(document: TriageReport, last: EarlierDigest) -> ReportSection:
 
 def _clock(at: str, document: TriageReport) -> str:
     """Format a time in the reader's time zone; with the day if it is another day."""
-    zone = ZoneInfo(document.zone)
-    then, now = (datetime.fromisoformat(each).astimezone(zone) for each in (at, document.as_of))
-    clock = f"{then:%H:%M}{' UTC' if zone.key == 'UTC' else ''}"
+    now = document.local_end
+    then = datetime.fromisoformat(at).astimezone(now.tzinfo)
+    clock = f"{then:%H:%M}{' UTC' if document.zone == 'UTC' else ''}"
     if then.date() == now.date():
         return clock
     return f"{day(then.date(), year=then.year != now.year)}, {clock}"
@@ -418,7 +418,7 @@ def _rank(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[Thr
     The threads that one line at the top cites are all due when the first of them is, and keep the
     line's order, since one action may depend on another.
     """
-    today = datetime.fromisoformat(document.as_of).astimezone(ZoneInfo(document.zone)).date()
+    today = document.local_end.date()
     first, priorities = _to_do_first(document), list(DOTS)
     order = list(first)
     found = {v.thread_id: due(v.deadline, today) for v in document.verdicts}

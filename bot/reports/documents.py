@@ -500,6 +500,11 @@ class TriageReport(RunDocument):
     subagents: list[SubagentResult] = []
     """As above."""
 
+    @property
+    def local_end(self) -> datetime:
+        """Return the time of the triage, on the clock of its reader."""
+        return datetime.fromisoformat(self.as_of).astimezone(ZoneInfo(self.zone))
+
 
 class LookedUp(DocumentPart):
     """An item that the parent looked up itself."""
