@@ -173,6 +173,12 @@ class SourceLog:
         """Return the number of messages to be read; `~2` continues a long one."""
         return sum("~" not in id for ids in self.holds.values() for id in ids)
 
+    @property
+    def read_whole(self) -> int:
+        """Return the number of these messages of which every part was read."""
+        unread = [id for ids in self.holds.values() for id in ids if id not in self.items]
+        return self.expected - len({id.partition("~")[0] for id in unread})
+
     def _counts(self, item: Item) -> bool:
         """Return whether this is a message inside the window, and inside the share to be read here.
 

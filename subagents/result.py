@@ -453,8 +453,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     if stopped_by == "none" and value and value.needs:
         stopped_by, reason = "needs_context", value.needs
     if reading.holds and not coverage.complete:
-        done = min(coverage.messages_read, reading.expected - 1)  # one may be read in part
-        gaps.append(phrase("gap.messages", done=done, of=reading.expected))
+        gaps.append(phrase("gap.messages", done=reading.read_whole, of=reading.expected))
     not_covered = [*(value.not_covered if value else []), *gaps]
     if isinstance(value, IssuesContract) and (unplaced := _find_unplaced(value, reading)):
         not_covered.append(phrase("gap.unjudged", n=len(unplaced), threads=first_of(unplaced)))

@@ -202,16 +202,27 @@ def test_long_mail_thread_is_read_in_pages(triage: Triage) -> None:
     assert child["coverage"]["pages"] > 1
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_unread_messages_are_counted_and_not_their_pages(triage: Triage, count: int) -> None:
+LONG = "Where is order 1001? " * 9_000
+
+
+@pytest.mark.parametrize(
+    ("texts", "read"),
+    [((LONG,), "0 of 1"), ((LONG, "And now?"), "0 of 2"), (("Hello.", LONG), "1 of 2")],
+    ids=["long", "long, short", "short, long"],
+)
+def test_unread_messages_are_counted_and_not_their_pages(
+    triage: Triage, texts: tuple[str, ...], read: str
+) -> None:
+    """A message of which a part was not read is not read."""
+
     def model(body: Json) -> Answer:
         if is_child(body) and len(body["messages"]) == 1:
             return call("read_mail_thread", thread=thread_of(body))
         return verdict(body, evidence=[]) if is_child(body) else say("NONE")
 
-    mails = mail(1, "Where is order 1001? " * 9_000), mail(2, "And now?", reply_to="1")
-    document = triage(mails[:count], model=model)[0].json
-    assert gap_lines(document) == [f"Order 1001: read {count - 1} of {count} messages"]
+    mails = [mail(n, text, reply_to="1" * (n - 1)) for n, text in enumerate(texts, 1)]
+    (line,) = gap_lines(triage(mails, model=model)[0].json)
+    assert line == f"Order 1001: read {read} messages"
 
 
 def thread_of(body: Json) -> str:
