@@ -104,6 +104,9 @@ async def test_run_with_many_subagents_can_be_found_and_read_in_a_browser(
         await expect(bars.first).to_contain_text("17.0 s")  # the parent waited for its subagents
         await expect(page.get_by_text("1 dropped", exact=True)).to_be_visible()
         await expect(page.get_by_text("51 contexts,")).to_contain_text("blocks, ")
+        await page.set_viewport_size({"width": 390, "height": 860})
+        beside = "document.documentElement.scrollWidth - window.innerWidth"
+        assert await page.evaluate(beside) == 0, "a telephone scrolls the table, not the page"
         await page.locator("summary").filter(has_text="s3 Channel 3").press("Enter")
         await expect(page.get_by_text("Ana waits in channel 3.")).to_be_visible()
         await page.get_by_role("link", name="Trajectory of s3").click()

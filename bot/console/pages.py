@@ -153,7 +153,9 @@ class Records:
             policy = await self.policy.read()
         except PolicyFault as fault:
             return self.console.render(request, "policy.html", fault=str(fault))
-        holds = yaml.safe_dump(policy.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        holds = yaml.safe_dump(
+            policy.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True
+        )
         own, common = self.policy.own, self.policy.path
         file = (
             own or common
