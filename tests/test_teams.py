@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pytest
 import sqlalchemy as sa
+from bot_kit import Shell
 from card_kit import buttons, cards_in
 from engine_kit import Json, come, say, turn, until, use
 from fork_server import Fork
@@ -297,6 +298,12 @@ async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path
         assert (code != 0, "red-apple" in out) == (True, False), out
     _, own = command(two, "--team", BETA, "runs")
     assert "blue-pear" in own
+    code, out = command(two, "--team", "T0TYPO", "runs")
+    assert (code, "Nothing is stored for workspace T0TYPO" in out) == (2, True), out
+
+
+def test_a_team_where_only_one_workspace_is_served_is_refused(shell: Shell) -> None:
+    assert "Only one workspace is served here" in shell("--team", "T0TYPO", "runs").err
 
 
 async def test_one_app_token_receives_events_of_both_workspaces(tmp_path: Path) -> None:

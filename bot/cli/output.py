@@ -63,9 +63,7 @@ def on_database(
                 return await work(context, *args, **kwargs) or DONE
 
         async def go(settings: Settings) -> int:
-            if settings.slack.client_id and not settings.team:
-                hint = "Name one: assistant --team T0123ABCD ... (its id)."
-                raise SetupError("team", "Several workspaces are served here.", hint)
+            _check_team(settings)
             try:
                 return await on(settings, settings.data_dir, settings.database_url)
             except RunNotFound:
@@ -78,6 +76,19 @@ def on_database(
         return asyncio.run(go(load_settings()))
 
     return command
+
+
+def _check_team(settings: Settings) -> None:
+    """Raise SetupError if it is not clear which stored state is meant, or there is none."""
+    if settings.slack.client_id and not settings.team:
+        hint = "Name one: assistant --team T0123ABCD ... (its id)."
+        raise SetupError("team", "Several workspaces are served here.", hint)
+    if settings.team and not settings.slack.client_id:
+        hint = "Leave out --team and ASSISTANT_TEAM."
+        raise SetupError("team", "Only one workspace is served here.", hint)
+    if settings.team and not settings.database_url and not settings.data_dir.exists():
+        hint = "`assistant doctor`, without --team, lists the workspaces."
+        raise SetupError("team", f"Nothing is stored for workspace {settings.team}.", hint)
 
 
 def name_or_default(by: str | None) -> str:
