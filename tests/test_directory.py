@@ -14,7 +14,7 @@ from policy_kit import TEAM, Clock, Json, SaidSlack, channel, scripted_slack, us
 from bot.errors import StoreError
 from bot.policy.directory import CHECKED_S, SlackDirectory
 from config.words import phrase
-from scopes.label import WORKSPACE, Label
+from scopes.label import INTERNET, WORKSPACE, Label
 from subagents.directory import Obstacle
 
 ARCHIVED, COMPANIES, GUESTS, STRANGERS, UNCHECKED = (
@@ -204,8 +204,7 @@ async def test_grants_do_not_apply_to_destinations_with_guests_or_other_companie
 async def test_sources_for_full_members_are_kept_from_guests_and_other_companies(at: World) -> None:
     at.put("CPAIR", ANA, GUEST)
     at.put("CSHARED", ANA, is_ext_shared=True)
-    at.directory.things = {"data:shop": WORKSPACE, "mcp:clock": WORKSPACE}
-    at.directory.anybodys = {"mcp:clock"}
+    at.directory.things = {"data:shop": WORKSPACE, "mcp:clock": INTERNET}
     for source in ("data:shop", "notes:team"):
         for destination, why in (("CPAIR", GUESTS), ("CEXT", COMPANIES), ("CSHARED", COMPANIES)):
             found = await at.facts(destination, source, "CGEN", readers=WORKSPACE)

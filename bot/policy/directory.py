@@ -136,9 +136,8 @@ class SlackDirectory:
     team: str
     clock: InitVar[Clock] = time.monotonic
     things: Mapping[str, Readers] = field(default_factory=dict)
-    """Handle -> its readers according to the settings: databases, sheets, folders."""
-    anybodys: Collection[str] = ()
-    """Handles of those that guests and people of other companies may also read."""
+    """Handle -> its readers according to the settings: databases, sheets, folders, tool servers;
+    INTERNET = guests and people of other companies may also read it."""
     _checked: CachedFacts = field(init=False)
 
     def __post_init__(self, clock: Clock) -> None:
@@ -247,7 +246,7 @@ class SlackDirectory:
     async def _among_members(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
         """Find readers who are not full members, if a text has sources that only these may open."""
         member_handles = {handle for handle, readers in self.things.items() if readers == WORKSPACE}
-        if label.sources.isdisjoint({*member_handles.difference(self.anybodys), *MEMBERS}):
+        if label.sources.isdisjoint({*member_handles, *MEMBERS}):
             return ()
         audience = await self._audience(destination)
         if isinstance(audience, Obstacle):

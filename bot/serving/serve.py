@@ -213,7 +213,7 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     stack.push_async_callback(toolkit.aclose)
     grants = Grants(retrying_store.database)
     directory = SlackDirectory(members, people, grants.sources_for, bot.user, bot.team)
-    directory.things, directory.anybodys = toolkit.readers(), toolkit.anybodys()
+    directory.things = toolkit.readers()
     written_to: dict[type, object] = {SlackWriter: Writer(writer, settings.reply)}
     mail = Mailboxes(settings, Credentials(retrying_store.database), people.address)
     runs = Runs(

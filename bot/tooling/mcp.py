@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,7 @@ from bot.storage.tables import outside_calls, outside_tools
 from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from config.sections import McpServer
 from scopes import Outside
-from scopes.label import WORKSPACE, Readers
+from scopes.label import INTERNET, WORKSPACE, Readers
 from scopes.mcp import ServerTools, Unfit, tool_name, tool_of
 from scopes.mcp_servers.servers import Connection, Offer, TransportOpener, Unreachable
 from scopes.mcp_servers.transports import address, process
@@ -239,11 +239,11 @@ class McpTools(ToolProvider):
         return ServerStatus(offer, name, self._tools[key])
 
     def readers(self) -> Mapping[str, Readers]:
-        return {server.handle: server.readers for server in self.servers}
-
-    def anybodys(self) -> Collection[str]:
         config = self.settings.mcp.servers
-        return [s.handle for s in self.servers if config[s.name].readers == "public"]
+        return {
+            s.handle: INTERNET if config[s.name].readers == "public" else s.readers
+            for s in self.servers
+        }
 
     def find_missing(self) -> Mapping[str, str]:
         """Return `<scope>/<tool>` -> why it is missing, as of the last opened run."""

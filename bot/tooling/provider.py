@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -43,12 +43,9 @@ class ToolProvider(ABC):
         """Open for one run (`requester` None: command line). Raises SetupError, StoreError."""
 
     def readers(self) -> Mapping[str, Readers]:
-        """Return handle -> its readers in Slack, according to the settings."""
+        """Return handle -> its readers in Slack, according to the settings; INTERNET = also guests
+        and other companies."""
         return {}
-
-    def anybodys(self) -> Collection[str]:
-        """Return those of these handles that guests and other companies may read."""
-        return ()
 
     def find_missing(self) -> Mapping[str, str]:
         """Return tool -> why it is not offered, in a sentence with what to do about it."""
@@ -83,9 +80,6 @@ class Toolkit:
 
     def readers(self) -> dict[str, Readers]:
         return {handle: allowed for kit in self.kits for handle, allowed in kit.readers().items()}
-
-    def anybodys(self) -> frozenset[str]:
-        return frozenset(handle for kit in self.kits for handle in kit.anybodys())
 
     def find_missing(self) -> dict[str, str]:
         return {
