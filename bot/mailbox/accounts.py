@@ -115,9 +115,8 @@ _GMAIL = "https://gmail.googleapis.com"
 _CODE = re.compile(r"[a-z][a-zA-Z_]{1,40}")
 _INVALID_GRANT = {"code": "doctor", "code_verifier": "0" * 43, "redirect_uri": "http://127.0.0.1/"}
 _EXPLAINED_ERRORS = frozenset(
-    "access_denied invalid_client unauthorized_client redirect_uri_mismatch invalid_grant "
-    "admin_policy_enforced org_internal accessNotConfigured unreachable no_scope "
-    "no_refresh_token no_proper_answer".split()
+    "access_denied invalid_client invalid_grant accessNotConfigured unreachable no_scope "
+    "no_proper_answer".split()
 )
 """Error codes, Google's and ours, that have a text with what to do."""
 
@@ -128,7 +127,7 @@ class ConnectFailed(Exception):
     def __init__(self, code: str) -> None:
         self.code = code if _CODE.fullmatch(code) else "no_proper_answer"
         key = f"connect.{self.code if self.code in _EXPLAINED_ERRORS else 'refused'}"
-        super().__init__(Text(key, {"code": self.code, "page": PERMISSIONS_PAGE}))
+        super().__init__(Text(key, {"code": self.code}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ class GoogleOauth:
             raise ConnectFailed("no_scope")
         refresh = answer.get("refresh_token")
         if not refresh:
-            raise ConnectFailed("no_refresh_token")
+            raise ConnectFailed("no_proper_answer")
         ends = datetime.now(UTC) + timedelta(seconds=float(answer.get("expires_in") or 0))
         access = str(answer.get("access_token"))
         return MailboxTokens(
