@@ -51,9 +51,9 @@ TOO_FAST = [
     error_response(429, "rateLimitExceeded"),
     error_response(403, "rateLimitExceeded"),
     error_response(403, "quotaExceeded", "Quota exceeded: Queries per minute per user"),
+    error_response(403, "dailyLimitExceeded"),
     error_response(403, status="PERMISSION_DENIED", details=[{"reason": "RATE_LIMIT_EXCEEDED"}]),
 ]
-LACKS_SEND = 'error="insufficient_scope", scope="https://www.googleapis.com/auth/gmail.send"'
 TOO_FEW_SCOPES = {"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}
 MAY_BE_DONE: list[Answer] = [
     error_response(408),
@@ -112,29 +112,12 @@ async def test_write_that_could_not_connect_is_retried() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (error_response(403, "dailyLimitExceeded"), "day's Gmail quota"),
-        (
-            error_response(403, "quotaExceeded", "Quota exceeded for limit 'Queries per day'"),
-            "day's Gmail quota",
-        ),
-        (
-            error_response(
-                429, details=[{"reason": "RATE_LIMIT_EXCEEDED", "quota_limit": "APerDayLimit"}]
-            ),
-            "day's Gmail quota",
-        ),
         (error_response(400, "invalidArgument"), "did not accept a call .*getProfile, 400"),
         (error_response(403, "accessNotConfigured"), "not switched on in the Google Cloud project"),
-        (error_response(403, "domainPolicy"), "administrator of this Google Workspace"),
+        (error_response(403, "domainPolicy"), "did not accept a call .*403 domainPolicy"),
         (error_response(400, "failedPrecondition"), "may have no Gmail"),
-        (
-            error_response(403, "insufficientPermissions"),
-            r"needs the scope \S+/auth/gmail\.modify\. Conn",
-        ),
-        (
-            error_response(403, headers={"www-authenticate": LACKS_SEND}, details=[TOO_FEW_SCOPES]),
-            r"needs the scope \S+/auth/gmail\.send\. ",
-        ),
+        (error_response(403, "insufficientPermissions"), "OAuth scope that Gmail needs"),
+        (error_response(403, details=[TOO_FEW_SCOPES]), "OAuth scope that Gmail needs"),
     ],
 )
 async def test_permanent_errors_are_explained_without_googles_text_and_not_retried(
@@ -165,19 +148,13 @@ def shown(error: BaseException) -> str:
 
 async def test_errors_of_calls_show_no_token(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    answers = [
-        error_response(400, f"{TOKEN}", f"Bearer {TOKEN}", {"www-authenticate": f"Bearer {TOKEN}"}),
-        error_response(
-            403, "insufficientPermissions", headers={"www-authenticate": f'scope="{TOKEN}"'}
-        ),
-    ]
-    access, seen = token_credentials(TOKEN), ""
-    async with google_client(ScriptedGoogle(*answers), lambda url: access) as google:
-        for _ in answers:
-            with pytest.raises(GoogleError) as raised:
-                await read(google)
-            seen += shown(raised.value)
-        seen += f"{google!r} {access!r}"
+    headers = {"www-authenticate": f"Bearer {TOKEN}"}
+    answer = error_response(400, f"{TOKEN}", f"Bearer {TOKEN}", headers)
+    access = token_credentials(TOKEN)
+    async with google_client(ScriptedGoogle(answer), lambda url: access) as google:
+        with pytest.raises(GoogleError) as raised:
+            await read(google)
+        seen = f"{shown(raised.value)} {google!r} {access!r}"
     assert TOKEN not in seen + caplog.text
 
 

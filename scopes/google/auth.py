@@ -108,7 +108,7 @@ class GoogleAccess:
 
     def _failure(self, error: RefreshError) -> GoogleError:
         if error.retryable:
-            return GoogleBusy(Text("google.tokens"))
+            return GoogleBusy(Text("google.no_answer", {"said": "token"}))
         body = error.args[1] if len(error.args) > 1 else None
         word = body.get("error") if isinstance(body, dict) else None
         if word in CLIENT_FAULTS:

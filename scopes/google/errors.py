@@ -17,9 +17,9 @@ from scopes.tool import SourceFailed
 MODIFY = "https://www.googleapis.com/auth/gmail.modify"
 """Reading, labels, drafts and sending; not permanent deletion (Gmail API, scopes)."""
 
-RATE = frozenset({"ratelimitexceeded", "userratelimitexceeded", "quotaexceeded"})
-DAILY = re.compile(r"daily|per ?day", re.IGNORECASE)
-SCOPE = frozenset({"insufficientpermissions", "accesstokenscopeinsufficient"})
+RATE = frozenset(
+    {"ratelimitexceeded", "userratelimitexceeded", "quotaexceeded", "dailylimitexceeded"}
+)
 APIS: Mapping[str, str] = {
     "gmail": "Gmail",
     "bigquery": "BigQuery",
@@ -34,8 +34,9 @@ MAX_SAID = 400
 SETUP_ADVICE_KEYS: Mapping[str, str] = {
     "accessnotconfigured": "google.not_enabled",
     "servicedisabled": "google.not_enabled",
-    "domainpolicy": "google.domain_policy",
     "failedprecondition": "google.no_gmail",
+    "insufficientpermissions": "google.no_scope",
+    "accesstokenscopeinsufficient": "google.no_scope",
 }
 """Google's reason in lower case for a refusal due to the set-up -> key of the advice."""
 
@@ -113,8 +114,8 @@ def fault_of(error: Exception, method: str) -> GoogleFault:
     if isinstance(error, HttpRefused):
         return _refusal(error, method)
     lost = isinstance(error, (aiohttp.ClientError, OSError))
-    key = "google.unreached" if lost else "google.garbled"
-    busy = GoogleBusy(Text(key, {"method": method, "kind": type(error).__name__}))
+    key, said = "unreached" if lost else "no_answer", f"{method}, {type(error).__name__}"
+    busy = GoogleBusy(Text(f"google.{key}", {"said": said}))
     return GoogleFault(busy, True, undone=isinstance(error, aiohttp.ClientConnectorError))
 
 
@@ -123,8 +124,10 @@ def _refusal(error: HttpRefused, method: str) -> GoogleFault:
     reasons = list(dict.fromkeys(reasons_in(inner)))
     keys, reason = {_key(r) for r in reasons}, reasons[0] if reasons else ""
     detail = f"{method}, {code} {reason}".rstrip()
-    if code == 429 or (code == 403 and keys & RATE) or "dailylimitexceeded" in keys:
-        return _rate_fault(error, inner, reasons, detail)
+    api = APIS.get(method.partition(".")[0], "Google")
+    if code == 429 or (code == 403 and keys & RATE):
+        limited = GoogleBusy(Text("google.limited", {"api": api, "said": detail}), code, reason)
+        return GoogleFault(limited, retry=True, limited=True, wait=_wait(error, inner))
     if code == 408 or code >= 500:
         busy = GoogleBusy(Text("google.no_answer", {"said": detail}), code, reason)
         return GoogleFault(busy, retry=True, undone=False, wait=_wait(error, inner))
@@ -133,39 +136,10 @@ def _refusal(error: HttpRefused, method: str) -> GoogleFault:
     if code == 404:
         absent = Text("google.absent", {"said": detail})
         return GoogleFault(GoogleAbsent(absent, code, reason, message))
-    if code == 403 and keys & SCOPE:
-        return GoogleFault(_scope_missing(error, method, reason))
-    key = next(
-        (SETUP_ADVICE_KEYS[k] for k in sorted(keys) if k in SETUP_ADVICE_KEYS),
-        "google.not_accepted",
-    )
-    text = Text(key, {"api": _api(method), "said": detail})
+    advice = sorted(keys & SETUP_ADVICE_KEYS.keys())
+    key = SETUP_ADVICE_KEYS[advice[0]] if advice else "google.not_accepted"
+    text = Text(key, {"api": api, "said": detail})
     return GoogleFault(GoogleError(text, code, reason, message))
-
-
-def _api(method: str) -> str:
-    return APIS.get(method.partition(".")[0], "Google")
-
-
-def _rate_fault(
-    error: HttpRefused, inner: dict[str, Any], reasons: list[str], detail: str
-) -> GoogleFault:
-    code, reason = error.status, reasons[0] if reasons else ""
-    values = {"api": _api(detail), "said": detail}
-    if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
-        return GoogleFault(GoogleBusy(Text("google.daily", values), code, reason))
-    busy = GoogleBusy(Text("google.limited", values), code, reason)
-    return GoogleFault(busy, retry=True, limited=True, wait=_wait(error, inner))
-
-
-def _scope_missing(error: HttpRefused, method: str, reason: str) -> GoogleError:
-    if not method.startswith("gmail."):
-        values = {"api": _api(method), "method": method}
-        return GoogleError(Text("google.no_scope", values), 403, reason)
-    header = str(error.headers.get("www-authenticate") or "")
-    named = re.search(r'scope="?(https://www\.googleapis\.com/auth/[\w.]+)', header)
-    scope = named[1] if named else MODIFY
-    return GoogleError(Text("google.no_mail_scope", {"scope": scope}), 403, reason)
 
 
 def _error_in(content: bytes) -> dict[str, Any]:
