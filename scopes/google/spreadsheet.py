@@ -19,10 +19,6 @@ METADATA_KEY: Final = "assistant.rows"
 MOST_MARKS: Final = 200
 """Maximum marks in a spreadsheet, which holds 30,000 characters of them."""
 MAX_ATTEMPTS: Final = 2
-FIELDS: Final = (
-    "properties/title,sheets/properties(sheetId,title,sheetType,"
-    "gridProperties(rowCount,columnCount))"
-)
 
 
 def letters(number: int) -> str:
@@ -58,7 +54,7 @@ class Spreadsheet:
 
     async def about(self) -> tuple[str, list[Tab]]:
         """Return the title and the tabs that have cells, in their order."""
-        found = await self._call(self._sheets.get(spreadsheetId=self.id, fields=FIELDS))
+        found = await self._call(self._sheets.get(spreadsheetId=self.id))
         held = [each.get("properties") or {} for each in found.get("sheets") or ()]
         tabs = [_tab(each) for each in held if each.get("sheetType", "GRID") == "GRID"]
         return str((found.get("properties") or {}).get("title") or ""), tabs

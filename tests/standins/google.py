@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -41,8 +40,8 @@ SCOPES = frozenset({"mail.google.com", "bigquery", "spreadsheets"})
 """OAuth scopes of the default token: all of Gmail, BigQuery and Sheets."""
 SERVICE = frozenset({"bigquery", "spreadsheets"})
 """OAuth scopes of a service account as itself."""
-EVERYWHERE = frozenset({"alt", "fields", "prettyPrint", "quotaUser", "key", "$.xgafv"})
-"""Query parameters that every method takes."""
+EVERYWHERE = frozenset({"alt"})
+"""Query parameters that the client library adds to every call."""
 UNITS = {
     "gmail.users.messages.list": 5,
     "gmail.users.messages.get": 20,
@@ -181,10 +180,7 @@ class LocalGoogle(server.LocalGoogle):
         return response
 
     def execute(self, sent: Sent, logged: LoggedCall) -> Json:
-        """Execute the call, if the token and the API allow it.
-
-        The answer omits what the query parameter `fields` does not name.
-        """
+        """Execute the call, if the token and the API allow it."""
         spec, grant = method_spec(logged.method), self._grant(sent.token)
         logged.user = grant.address
         if not grant.scopes & spec.scopes:
@@ -198,9 +194,7 @@ class LocalGoogle(server.LocalGoogle):
         state = self._states.get(logged.method) or self.gmail
         call = Call(state, logged.path, sent.query, dict(logged.body))
         with state.lock:
-            body = self.methods[logged.method](check_call(logged.method, call))
-        fields = re.findall(r"[\w.*]+|[(),/]", "".join(sent.query.get("fields", ())))
-        return dict(_select(body, _parse_selection(iter(fields))))
+            return dict(self.methods[logged.method](check_call(logged.method, call)))
 
     def _grant(self, token: str) -> Grant:
         grant, address = self.tokens.get(token), self.whose(token)
@@ -246,30 +240,3 @@ def _refuse_unknown(names: set[str], why: str) -> None:
     for name in names:
         message = f'Invalid JSON payload received. Unknown name "{name}": {why}'
         raise GoogleRefused("invalidArgument", message)
-
-
-def _parse_selection(tokens: Iterator[str]) -> Json:
-    """Read a selection, like `id,messages(id,payload/headers)`, up to its closing bracket."""
-    tree: Json = {}
-    at = tree
-    for token in tokens:
-        if token == ")":
-            break
-        if token == ",":
-            at = tree
-        elif token == "(":
-            at |= _parse_selection(tokens)
-        elif token != "/":
-            at = at.setdefault(token, {})
-    return tree
-
-
-def _select(value: Any, tree: Json) -> Any:
-    """The parts of a value that a tree names; a leaf of the tree keeps all below it."""
-    if not tree:
-        return value
-    if isinstance(value, list):
-        return [_select(each, tree) for each in value]
-    if not isinstance(value, dict):
-        return value
-    return {name: _select(each, tree[name]) for name, each in value.items() if name in tree}
