@@ -17,12 +17,13 @@ from standins.sheets import Book, Value, book_of
 from tool_kit import Caller, context
 
 from bot.approvals.cards import arguments, title
+from config.words import in_language
 from scopes import sheets
 from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.sheets import Sheets
-from scopes.tool import ToolError, ToolResult, estimate_tokens
+from scopes.tool import SourceFailed, ToolError, ToolResult, estimate_tokens
 from subagents.gate import Action, Card, Deny
 
 HANDLE, ANA = "sheet:targets", "U0ANA"
@@ -112,6 +113,18 @@ async def test_sheet_without_a_handle_is_reported_as_not_found() -> None:
                 reason = await call.refusal_reason(name, sheet=sheet, **more)
                 assert reason.startswith(f"No sheet {sheet}")
         assert call.google.requests == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [("accessNotConfigured", "not switched on"), ("forbidden", "share it with its address")],
+)
+async def test_refused_sheet_says_what_to_do_in_any_language(reason: str, advice: str) -> None:
+    async with sheet_caller() as call:
+        call.google.faults.append(Fault("spreadsheets.get", reason))
+        with in_language("de"), pytest.raises(SourceFailed) as refused:
+            await call.read()
+        assert advice in str(refused.value)
 
 
 async def test_rows_are_appended_only_after_approval_and_only_once() -> None:

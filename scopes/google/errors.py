@@ -56,6 +56,11 @@ class GoogleError(SourceFailed):
         """Google's message on a query, from the source: only for the model, never in a log."""
         super().__init__(text)
 
+    @property
+    def is_setup(self) -> bool:
+        """Return whether the set-up is the cause, and the text says what to change there."""
+        return _key(self.reason) in SETUP_ADVICE_KEYS
+
 
 class GoogleAbsent(GoogleError):
     """It does not exist, or no longer (404)."""

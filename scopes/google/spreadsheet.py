@@ -120,7 +120,7 @@ class Spreadsheet:
             text = "There is no spreadsheet of this id: fix it in data.sheets."
             raise GoogleAbsent(text, error.code, error.reason) from error
         except GoogleError as error:
-            if error.code != 403 or "scope" in str(error) or "switched on" in str(error):
+            if error.code != 403 or error.is_setup:
                 raise
             text = (
                 "The account may not do that with this spreadsheet: share it with its address "

@@ -22,6 +22,7 @@ REASONS.update(
         "dailyLimitExceeded": Reason(403, _SPENT, "Daily Limit Exceeded"),
         "insufficientPermissions": Reason(403, _DENIED, _SCOPES),
         "forbidden": Reason(403, _DENIED, "The caller does not have permission."),
+        "accessNotConfigured": Reason(403, _DENIED, "Google Sheets API has not been used."),
         "invalid": Reason(400, _REFUSED, "Invalid value."),
         "invalidQuery": Reason(400, _REFUSED, "Invalid query."),
         "bytesBilledLimitExceeded": Reason(400, _REFUSED, "Limit for bytes billed exceeded."),
