@@ -221,7 +221,7 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
         store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
         stack.push_async_callback(store.aclose)
         traces = trace_runs(settings, store, stack)
-        await tidy(store.database, settings.retention)
+        await tidy(store.database, settings.retention, settings.data_dir)
         model = stack.enter_context(model_client(settings, options.model))
         stack.push_async_callback(model.aclose)
         workspace, reader = None, None

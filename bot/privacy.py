@@ -65,7 +65,7 @@ from bot.storage.tables import (
     steps,
     subagents,
 )
-from bot.tooling.files import place_of, work_of
+from bot.tooling.files import idle_folders, place_of, work_of
 from config.sections import RetentionSettings
 from scopes.label import Label
 from scopes.resources import space_of_run
@@ -164,7 +164,9 @@ class Forget:
         done = replace(deleted, **own, **counts, requests=requests, later=later)
         if self.dry_run:
             return done
-        await asyncio.to_thread(_delete_folders, self.data_dir, deletable)
+        if self.data_dir:
+            folders = [work_of(self.data_dir) / place_of(run) for run in deletable]
+            await asyncio.to_thread(_delete_folders, folders)
         for some in chunks(deletable, MAX_RUNS_PER_TRANSACTION):
             await self.database.change(partial(_delete_runs, ids=some))
         if done != Forgotten():
@@ -407,9 +409,7 @@ def _delete_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
     connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids)))
 
 
-def _delete_folders(data_dir: Path | None, deletable: Set[str]) -> None:
-    """Delete the folders of these runs on this machine."""
-    folders = [work_of(data_dir) / place_of(run) for run in deletable] if data_dir else []
+def _delete_folders(folders: Iterable[Path]) -> None:
     for folder in folders:
         try:
             shutil.rmtree(folder)
@@ -504,12 +504,19 @@ Purge = Callable[[sa.Connection, datetime], int]
 
 MAX_RUNS_PER_TRANSACTION = 20
 """Maximum runs per transaction, because others, such as a new Slack message, wait for it."""
+WRITING_FOR = timedelta(days=1)
+"""Time after the last write for which a folder is kept: an action may wait for approval."""
 THREADS_DAYS = 365
 """Minimum days to keep ids of handled mail threads, which a new listing of a mailbox needs."""
 
 
-async def tidy(database: Database, retention: RetentionSettings) -> None:
-    """Delete data past its retention. Raises StoreError."""
+async def tidy(
+    database: Database, retention: RetentionSettings, data_dir: Path | None = None
+) -> None:
+    """Delete data past its retention. Raises StoreError.
+
+    `data_dir`: the folder of the requests' folders on this machine; None = leave them.
+    """
     now, days = datetime.now(UTC), retention
     threads_days = days.results_days and max(days.results_days, THREADS_DAYS)
     of_run, snoozed = resources.c.space.startswith(space_of_run("")), mail_threads.c.until
@@ -541,6 +548,19 @@ async def tidy(database: Database, retention: RetentionSettings) -> None:
             await database.write(sa.delete(time.table).where(past, is_old))
     await database.write(sa.delete(oauth_states).where(oauth_states.c.expires < now))
     await database.empty_log()
+    if data_dir:
+        await _delete_unused_folders(database, data_dir)
+
+
+async def _delete_unused_folders(database: Database, data_dir: Path) -> None:
+    """Delete the folders of runs whose text is deleted; a run may have ended on another machine."""
+    before = (datetime.now(UTC) - WRITING_FOR).timestamp()
+    idle = await asyncio.to_thread(idle_folders, work_of(data_dir), before)
+    for some in chunks(idle):
+        is_stored = sa.and_(runs.c.id.in_([each.name for each in some]), runs.c.question != "")
+        stored = {row.id for row in await database.read(sa.select(runs.c.id).where(is_stored))}
+        unused = [each for each in some if each.name not in stored]
+        await asyncio.to_thread(_delete_folders, unused)
 
 
 def _is_over() -> Condition:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unicodedata import normalize
 
 import pygit2
 import pytest
+import sqlalchemy as sa
 from engine_kit import settings_for, store_at
 from files_kit import (
     ANA,
@@ -28,6 +29,8 @@ from pygit2.enums import CredentialType
 import scopes
 from bot.errors import SetupError
 from bot.options import Options
+from bot.privacy import tidy
+from bot.storage.tables import runs
 from bot.tooling.files import FileTools, place_of
 from config.sections import ProjectSettings
 from config.settings import Settings, SettingsError, load_settings
@@ -318,7 +321,7 @@ def test_each_run_id_gets_a_unique_safe_folder_name() -> None:
 
 
 async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Path) -> None:
-    settings, day, now = settings_with(tmp_path), 86_400, time.time()
+    settings, now = settings_with(tmp_path), datetime.now(UTC)
     work = tmp_path / "data/work"
     async with store_at(tmp_path / "db") as store:
         ages = {"new": 0, "kept": 30, "old": 400, "forgotten": 30, "at-work": 0.5, "locks": 900}
@@ -327,9 +330,11 @@ async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Pa
             (work / run / "log.jsonl").write_text("\n")
             if run not in ("forgotten", "at-work"):
                 await store.start_run(run, "ask", "Write it", "claude", {})
+            at = now - timedelta(days=days)
+            await store.database.write(sa.update(runs).where(runs.c.id == run).values(started=at))
             for path in (work / run / "log.jsonl", work / run):
-                os.utime(path, (now - days * day, now - days * day))
-        await FileTools(settings, store.database, None).open("r1", ANA)
+                os.utime(path, (at.timestamp(), at.timestamp()))
+        await tidy(store.database, settings.retention, settings.data_dir)
     assert {path.name for path in work.iterdir()} == {"new", "kept", "at-work", "locks"}
 
 

@@ -69,7 +69,6 @@ from bot.storage.requests import RequestQueue
 from bot.storage.run_index import Names
 from bot.terminal import DONE, WRONG_USE, tell
 from bot.tooling.provider import toolkit_of
-from config.sections import RetentionSettings
 from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
 from scopes.preferences import Preferences
@@ -359,7 +358,7 @@ async def _start(
         *server.schedules.tasks(),
         cursors.run(),
         backfill.run(),
-        tidy_forever(server.settings.retention, durable, store.database),
+        tidy_forever(server.settings, durable, store.database),
         forget_pending_forever(store.database, server.settings.data_dir),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
@@ -544,7 +543,7 @@ async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
 
 
 async def tidy_forever(
-    retention: RetentionSettings, durable: Durable, database: Database | None = None
+    settings: Settings, durable: Durable, database: Database | None = None
 ) -> None:
     """Delete data past its retention, now and every hour, until cancelled.
 
@@ -552,9 +551,9 @@ async def tidy_forever(
     """
 
     async def delete() -> None:
-        before = datetime.now(UTC) - timedelta(days=retention.workflows_days)
+        before = datetime.now(UTC) - timedelta(days=settings.retention.workflows_days)
         if database:
-            await tidy(database, retention)
+            await tidy(database, settings.retention, settings.data_dir)
             await RequestQueue(database).forget(before)
         await durable.forget(before)
 

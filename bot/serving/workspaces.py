@@ -315,7 +315,7 @@ async def run_workspaces(
             workspaces.run(),
             reap_or_exit(process.durable),
             collect_when_idle(workspaces.is_idle),
-            tidy_forever(settings.retention, process.durable),
+            tidy_forever(settings, process.durable),
             watch_process(health, process.metrics, database, sockets),
             *([sockets.run()] if sockets else []),
         ]

@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import shutil
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
 from bot.errors import SetupError
-from bot.storage.tables import runs
 from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from config.sections import ProjectSettings
 from scopes.effects import FILES_PREFIX, RUN_FOLDER
@@ -31,9 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MB = 1 << 20
-TIDY_EVERY_S = 3_600.0
-DAY_S = 86_400.0
-"""Seconds that a folder is kept after its last write: an action may wait for approval."""
 LOCKS = "locks"
 SPARE_S = 5.0
 """Seconds of a tool call's time that a command leaves unused."""
@@ -52,10 +44,8 @@ class FileTools(ToolProvider):
     _projects: dict[str, ProjectFolder] | None = None
     _faults: dict[str, str] = field(default_factory=dict)
     """Project of the settings that cannot be opened -> why."""
-    _tidied_at: float = field(default=float("-inf"))
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
-        await self._tidy()
         projects = await asyncio.to_thread(self._find)
         handles = {RUN_FOLDER: "run"} | {p.handle: p.title for p in projects.values()}
         home = self._work / place_of(run)
@@ -167,49 +157,19 @@ class FileTools(ToolProvider):
         readers = readers_of(each.readers)
         return ProjectFolder(f"{FILES_PREFIX}{name}", name, folder, readers, repository, remote)
 
-    async def _tidy(self) -> None:
-        """Delete folders of requests that are forgotten or past their retention, from time to time.
-
-        Raises StoreError.
-        """
-        now = time.monotonic()
-        if now - self._tidied_at < TIDY_EVERY_S:
-            return
-        self._tidied_at = now
-        days = self.settings.retention.results_days
-        idle = await asyncio.to_thread(idle_folders, self._work, time.time() - DAY_S)
-        stored = await self._stored_runs([each.name for each in idle])
-        before = time.time() - days * DAY_S if days else float("-inf")
-        expired = [each for each, last in idle.items() if each.name not in stored or last < before]
-        await asyncio.to_thread(_delete, expired)
-
-    async def _stored_runs(self, ids: Sequence[str]) -> set[str]:
-        """Return the runs among these whose question is still stored."""
-        query = sa.select(runs.c.id).where(runs.c.id.in_(ids), runs.c.question != "")
-        return {row.id for row in await self.database.read(query)} if ids else set()
-
-
-def idle_folders(work: Path, before: float) -> dict[Path, float]:
-    """Return idle folders of requests -> their last write; times in seconds since 1970."""
-    found = {}
-    for each in work.iterdir() if work.is_dir() else ():
-        marks = [path for path in (each, each / "log.jsonl") if path.exists()]
-        if each.name != LOCKS and marks:
-            found[each] = max(path.stat().st_mtime for path in marks)
-    return {each: last for each, last in found.items() if last < before}
-
-
-def _delete(folders: Iterable[Path]) -> None:
-    for each in folders:
-        try:
-            shutil.rmtree(each)
-        except OSError as error:  # it is retried later
-            log.warning("the folder of the request %s stays: %s", each.name, error)
-
 
 def work_of(data_dir: Path) -> Path:
     """Return the folder that contains the folders of requests."""
     return data_dir / "work"
+
+
+def idle_folders(work: Path, before: float) -> list[Path]:
+    """Return the folders of requests without a write since a time in seconds since 1970."""
+    folders = [each for each in work.iterdir() if each.name != LOCKS] if work.is_dir() else []
+    marks = {
+        each: [path for path in (each, each / "log.jsonl") if path.exists()] for each in folders
+    }
+    return [each for each in folders if all(path.stat().st_mtime < before for path in marks[each])]
 
 
 def place_of(run: str) -> str:
