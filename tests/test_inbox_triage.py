@@ -224,7 +224,7 @@ async def test_corrections_are_included_in_the_owners_next_triage_of_that_sender
         await corrections.add(ASKER, "t0", "C <C1@shop.example>", "priority", "low")
         await corrections.add(ASKER, "t0", "C <c1@shop.example>", "category", "invoice")
         await corrections.add(ASKER, "t1", "C <c2@shop.example>", "category", "no longer set")
-        await corrections.add("U0EVA", "t9", "C <c2@shop.example>", "priority", "high")
+        await corrections.add("U0EVA", "t9", "C <c2@shop.example>", "priority", "low")
         await order_triage(bot)
         briefs = [opening(body) for body in bot.model.recorded if is_child(body)]
     first, second = sorted(briefs, key=lambda brief: "order 1002" in brief)

@@ -81,8 +81,8 @@ def _is(account: str, key: str) -> sa.ColumnElement[bool]:
     return sa.and_(mail_acts.c.account == account, mail_acts.c.key == key)
 
 
-VALUES = MappingProxyType({"priority": ("high", "medium", "low"), "asked_of_me": ("true", "false")})
-"""Field of a verdict -> its possible corrections; a category may be any name."""
+VALUES = MappingProxyType({"priority": "low", "asked_of_me": "false"})
+"""Field of a verdict -> the correction that a digest offers; a category may be any name."""
 MAX_CATEGORY = 60  # characters
 MAX_TOLD = 10
 """Maximum sentences in one brief."""
@@ -91,13 +91,7 @@ _PLAIN = re.compile(r"[a-z0-9._%+-]{1,64}@[a-z0-9.-]{1,190}")
 """An address that a sentence may contain. Others never appear: strangers choose their addresses,
 and a quoted one could contain an instruction."""
 _CORRECTION_PHRASES = MappingProxyType(
-    {
-        ("priority", "high"): "are urgent",
-        ("priority", "medium"): "are of medium priority",
-        ("priority", "low"): "are not urgent",
-        ("asked_of_me", "true"): "ask something of the reader",
-        ("asked_of_me", "false"): "ask nothing of the reader",
-    }
+    {"priority": "are not urgent", "asked_of_me": "ask nothing of the reader"}
 )
 
 
@@ -116,17 +110,13 @@ class Correction:
     @property
     def words(self) -> str:
         """Return the correction in words, for its author."""
-        has_text = (self.field, self.value) in _CORRECTION_PHRASES
-        key = f"{self.field}_{self.value}" if has_text else "category"
-        return phrase(f"correction.{key}", sender=self.sender, category=self.value)
+        return phrase(f"correction.{self.field}", sender=self.sender, category=self.value)
 
     @property
     def sentence(self) -> str:
         """Return the sentence for a brief; empty if the address may not be named."""
-        says = (
-            _CORRECTION_PHRASES.get((self.field, self.value))
-            or f'belong to the category "{self.value}"'
-        )
+        category = f'belong to the category "{self.value}"'
+        says = _CORRECTION_PHRASES.get(self.field, category)
         text = f"You were corrected before: mails from {self.sender} {says}."
         return text if _PLAIN.fullmatch(self.sender) else ""
 
@@ -195,6 +185,6 @@ def _check(field: str, value: str) -> str:
         name = printable(value).strip()
         if 0 < len(name) <= MAX_CATEGORY and '"' not in name:
             return name
-    elif value in VALUES.get(field, ()):
+    elif value == VALUES.get(field):
         return value
     raise ValueError(f"no verdict has a {field} of {value!r}")
