@@ -297,7 +297,7 @@ async def test_mail_reaches_only_the_owner_of_its_mailbox_even_with_a_grant(at: 
         ("your mailbox", "not everyone in #cboard may read it", False)
     ]
     assert await at.facts(LUIS, *two) == [
-        ("your mailbox", "not who reads it there may read it", False)
+        ("your mailbox", "not everyone in a direct message may read it", False)
     ]
     assert await at.may(ANA, "mail:18c1") == []
     assert [o.name for o in await at.list_obstacles("CBOARD", "notes:UANA")] == ["your notes"]

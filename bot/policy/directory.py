@@ -121,8 +121,7 @@ class Audience:
 
     def lacks(self, right: str) -> str:
         """Return the sentence that some of them lack a right: `member` or `read`."""
-        many = self.readers == WORKSPACE or len(self.readers) > 1
-        return phrase(f"why.{'not_all' if many else 'not_who'}_{right}", place=self.name)
+        return phrase(f"why.not_all_{right}", place=self.name)
 
 
 @dataclass(eq=False)
