@@ -16,7 +16,7 @@ from benchmarks.table import Row
 from benchmarks.triage_client import Sample, Wanted, sampled
 from benchmarks.triage_inbox import seen_at, served
 from benchmarks.workload import settings_for
-from scopes.google.client import UNITS
+from scopes.google.client import MOST_CALLS, UNITS
 from subagents.budget import NANOUSD_PER_USD
 from subagents.prices import Usage, cost_nanousd
 
@@ -33,7 +33,7 @@ APART_S = 3.0
 GOAL_USD = 0.08
 NOTES = f"""\
 Ideal: {LISTING} calls of Gmail before the first thread, then the slower of two: fetching, a call
-of {GMAIL_S * 1000:.0f} ms a thread over google.workers, and with it the last verdict; or judging, a
+of {GMAIL_S * 1000:.0f} ms a thread over MOST_CALLS, and with it the last verdict; or judging, a
 call of {MODEL_S * 1000:.0f} ms a thread over limits.max_concurrency, and with it the first thread.
 Then the parent's one call. Quota: fifty threads are a third of a minute's units and wait for none
 of it; for {MANY} threads it is lifted here. Cost is that of a fresh cache, into which all write and
@@ -77,8 +77,7 @@ def measured(
 
 def ideal_s(threads: int, call_s: float = MODEL_S) -> float:
     """Return the earliest time for the answer to the last call: see NOTES."""
-    settings = settings_for(1)
-    default = settings.google.workers, Wanted("", "", ()).concurrency
+    default = MOST_CALLS, Wanted("", "", ()).concurrency
     fetching, judging = (ceil(threads / each) for each in default)
     slower = max(fetching * GMAIL_S + call_s, GMAIL_S + judging * call_s)
     return LISTING * GMAIL_S + slower + call_s

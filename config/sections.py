@@ -195,7 +195,6 @@ class GoogleSettings(Section):
     client_id: str | None
     service_account: str | None
     units_per_minute: PositiveCount
-    workers: Annotated[int, Field(ge=1, le=32)]
     timeout_s: Seconds
     max_attempts: PositiveCount
 
@@ -204,7 +203,6 @@ class TriageSettings(Section):
     since_days: PositiveCount
     categories: dict[Name, Name] = Field(min_length=1)
     thread_tokens: PositiveCount
-    language: Language | None
     budget_usd: Dollars
     time_s: Seconds
 
@@ -233,7 +231,6 @@ class RetentionSettings(Section):
 class ConsoleSettings(Section):
     public_url: PublicUrl | None
     client_id: Name | None
-    admins: tuple[SlackUser, ...] = Field(strict=False)
 
 
 class TraceSettings(Section):

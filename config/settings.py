@@ -294,7 +294,7 @@ TEAMS = "teams"
 OF_ONE_TEAM = (
     *("data.databases", "data.sheets", "files.projects", "mcp.servers", "schedules"),
     *("slack.lists", "slack.languages", "google.service_account"),
-    *("policy.channels", "policy.users", "policy.admins", "policy.approvers", "console.admins"),
+    *("policy.channels", "policy.users", "policy.admins", "policy.approvers"),
     *("secrets.slack_bot_token", "secrets.slack_user_token", "secrets.google_access_token"),
 )
 """Settings that open data to people of one workspace, or name them."""

@@ -86,7 +86,7 @@ async def console(folder: Path, public: str = PUBLIC, local: bool = False) -> As
         members = People(connect(session, BOT_TOKEN, url, settings.slack))
         policy = PolicyFile(path, settings.policy)
         team = slack.state.team.id
-        administrators = Administrators(team, settings.console.admins, policy, members)
+        administrators = Administrators(team, policy, members)
         administrators_of = {team: administrators}.get
         slack_sign_in = SlackSignIn(settings, store.database, cipher, administrators_of, team)
         access = LoopbackAccess() if local else TeamAccess(slack_sign_in, team)

@@ -61,7 +61,7 @@ async def at_once(seconds: float) -> None:
 
 
 def client(url: str, **changes: Any) -> GoogleClient:
-    limits = {"max_attempts": 3, "timeout_s": 5, "workers": 4} | changes
+    limits = {"max_attempts": 3, "timeout_s": 5} | changes
     settings = load_settings(env={}).google.model_copy(update=limits)
     clock = Clock()
     quota = Quota(settings.units_per_minute, clock, clock.sleep)

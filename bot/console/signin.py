@@ -13,7 +13,7 @@ import hmac
 import logging
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeVar
 from urllib.parse import urlencode, urljoin
@@ -85,19 +85,15 @@ class SignInRefused(Exception):
 class Administrators:
     """The people who may see the console of one workspace."""
 
-    def __init__(
-        self, team: str, admins: Collection[str], policy: PolicyFile, people: People
-    ) -> None:
-        """`admins`: besides those of the policy."""
-        self.team = team
-        self._admins, self._policy, self._people = admins, policy, people
+    def __init__(self, team: str, policy: PolicyFile, people: People) -> None:
+        self.team, self._policy, self._people = team, policy, people
 
     async def check(self, user: str, strict: bool) -> None:
         """Raise SignInRefused unless this user is an administrator and a full member.
 
         `strict`: also raise it if Slack does not tell whether they are still a member.
         """
-        admins = {*self._admins, *await self._policy.admins()}
+        admins = await self._policy.admins()
         if user not in admins:
             names = await self._people.names(sorted(admins)[:3], self.team)
             contacts = " or ".join(names.values()) or "whoever runs the bot"

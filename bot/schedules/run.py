@@ -604,14 +604,13 @@ class OccurrenceRunner:
         spec, window = plan.spec, Window(plan.oldest, plan.latest)
         reader = Requester(zone=spec.zone)
         request = Request(f"schedule {plan.name}", window, requester=reader)
-        own = {"language": spec.language, "since_days": spec.since_days}
-        triage = self.settings.triage.model_copy(update={k: v for k, v in own.items() if v})
-        context = self._context(self.settings.model_copy(update={"triage": triage}), plan, live)
+        context = self._context(self.settings, plan, live)
         try:
             task = await inbox_triage(context, live.run, request)
             if task is None:
                 why = phrase("mail.not_connected", how=how_to_connect(self.settings))
                 raise RunFailed(f"{phrase('run.nothing_read')} {why}")
+            task.language = spec.language or task.language
             digest = await task.work()
         except GoogleError as error:
             passing = isinstance(error, GoogleBusy)

@@ -274,7 +274,7 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     backfill.on_found = metrics.backfilled.inc
     hear = time_calls(intake.from_socket, metrics.ack)
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
-    administrators = Administrators(bot.team, settings.console.admins, policy, people)
+    administrators = Administrators(bot.team, policy, people)
     access: ConsoleAccess | None = None
     if sign_in := process.sign_in:
         access = TeamAccess(sign_in, bot.team)

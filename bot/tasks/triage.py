@@ -26,7 +26,7 @@ from bot.tasks.base import Opening, ReportTask, count_statuses, label_of
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency, verdict_text
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
-from config.words import ENGLISH, current, phrase
+from config.words import current, phrase
 from scopes.effects import Handles
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail import Gmail
@@ -212,8 +212,8 @@ class Triage(ReportTask[TriageReport]):
     """The stored account of the mailbox; empty = its reader."""
 
     def __post_init__(self) -> None:
-        own = self.app.settings.triage.language or self.request.requester.language
-        self.language = self.language or own or ENGLISH
+        own = self.app.settings.report.language or self.request.requester.language
+        self.language = self.language or own
         super().__post_init__()
         self.lines = TriageLines()
         self.results: dict[str, SubagentResult] = {}

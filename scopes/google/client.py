@@ -83,6 +83,8 @@ RETRY_AFTER_CAP_S = 60.0
 """Maximum seconds that a call waits at Google's request; every limit is per minute."""
 
 BACKOFF_CAP_S = 16.0
+MOST_CALLS = 8
+"""Calls of one client at a time."""
 
 
 class GoogleClient:
@@ -102,7 +104,7 @@ class GoogleClient:
         self._access, self._settings, self._endpoint = credentials, settings, endpoint
         self._quota = quota or Quota(settings.units_per_minute)
         self._sleep = sleep
-        self._slots = asyncio.Semaphore(settings.workers)
+        self._slots = asyncio.Semaphore(MOST_CALLS)
         self._kept: aiohttp.ClientSession | None = None
         self._services: dict[str, Any] = {}
 
