@@ -45,7 +45,6 @@ from bot.storage.tables import (
     inbox,
     issues,
     ledger,
-    mail_acts,
     mail_corrections,
     mail_cursors,
     mail_threads,
@@ -120,7 +119,7 @@ class Forgotten:
     credentials: int = 0
     schedules: int = 0
     mail: int = 0
-    """Stored data of mailboxes: cursors, handled threads, corrections, clicks in digests."""
+    """Stored data of mailboxes: cursors, handled threads, corrections."""
     names: int = 0
     """The name in Slack that pages show."""
     later: int = 0
@@ -342,7 +341,7 @@ class Forget:
         if target.kind == "source":
             snoozed = sa.and_(mail_threads.c.thread == id, mail_threads.c.until.is_not(None))
             mail.append(sa.update(mail_threads).where(snoozed).values(until=None))
-            mail += [sa.delete(t).where(t.c.thread == id) for t in (mail_corrections, mail_acts)]
+            mail.append(sa.delete(mail_corrections).where(mail_corrections.c.thread == id))
         is_named = names.c.id == (id if target.kind in ("channel", "user") else "")
         counts = {
             "schedules": await self._schedules(target),
@@ -350,7 +349,7 @@ class Forget:
         }
         if target.kind != "user":
             return {**counts, "mail": await self._execute(mail)}
-        accounts = (mail_cursors, mail_threads, mail_corrections, mail_acts)
+        accounts = (mail_cursors, mail_threads, mail_corrections)
         mail += [sa.delete(table).where(table.c.account == id) for table in accounts]
         await self._execute([sa.delete(oauth_states).where(oauth_states.c.account == id)])
         ratings = sa.delete(feedback).where(feedback.c.user == id)
@@ -526,7 +525,6 @@ async def tidy(
     )
     rows: tuple[tuple[int | None, sa.Column[Any], Condition], ...] = (
         (days.results_days, mail_corrections.c.at, sa.true()),
-        (days.results_days, mail_acts.c.at, sa.true()),
         (days.results_days, names.c.at, sa.true()),
         (days.results_days, issues.c.last, sa.true()),
         (days.results_days, schedule_runs.c.at, _is_over()),

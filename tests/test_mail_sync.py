@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -22,14 +21,13 @@ from pg_kit import StorePlace, store_place
 from pydantic import TypeAdapter
 from standins.google import forget_history
 
-from bot.mailbox.actions import GIVEN_UP_AFTER, Correction, UnderWay
+from bot.mailbox.actions import Correction
 from bot.mailbox.sync import Cursor, HandledMail, MailState, Sync, message_ids, new_threads
 from bot.privacy import Forget, Forgotten
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import (
     address_of,
-    mail_acts,
     mail_corrections,
     mail_cursors,
     mail_threads,
@@ -289,7 +287,7 @@ async def test_two_concurrent_triages_lose_no_mail(state: MailState) -> None:
         assert (await told.triage()).sync.threads == ()
 
 
-# ---- stored data of a mailbox: corrections are used, clicks count once, all can be forgotten
+# ---- stored data of a mailbox: corrections are used, all can be forgotten
 
 
 ANA, EVA = "U0ANA", "U0EVA"
@@ -311,7 +309,7 @@ def state(store: Store) -> MailState:
 
 
 async def fill_state(state: MailState, account: str = ANA) -> None:
-    """Store a delivered digest and clicks on it."""
+    """Store a delivered digest, and corrections of it."""
     threads = {"t1": ["m1"], "t2": ["m2", "m3"]}
     cursor = Cursor(mailbox=f"{account}@x.example", history="77", at=NOW).model_dump_json()
     await state.record_delivery(
@@ -320,18 +318,10 @@ async def fill_state(state: MailState, account: str = ANA) -> None:
     await state.corrections.add(account, "t1", BO, "priority", "low")
     await state.corrections.add(account, "t2", "eve@shop.example", "category", "invoice")
     await state.snooze(account, "t2", NOW + timedelta(days=999))
-    await state.acts.once(account, "r1/t1/label", "t1", fake_action("labelled"))
-
-
-def fake_action(text: str) -> Any:
-    async def act() -> str:
-        return text
-
-    return act
 
 
 async def count(store: Store) -> list[int]:
-    tables = (mail_cursors, mail_threads, mail_corrections, mail_acts)
+    tables = (mail_cursors, mail_threads, mail_corrections)
     return [len(await store.database.read(sa.select(table))) for table in tables]
 
 
@@ -345,45 +335,6 @@ def test_suspicious_sender_address_is_not_shown_to_a_model(sender: str) -> None:
     assert correction.sentence == ""
 
 
-async def test_button_clicked_twice_acts_once(state: MailState) -> None:
-    acts = state.acts
-    begun, go, drafts = asyncio.Event(), asyncio.Event(), list[str]()
-
-    async def draft() -> str:
-        begun.set()
-        await go.wait()
-        drafts.append("d1")
-        return "drafted"
-
-    first = asyncio.create_task(acts.once(ANA, "r1/t1/draft", "t1", draft))
-    await begun.wait()
-    with pytest.raises(UnderWay):
-        await acts.once(ANA, "r1/t1/draft", "t1", draft)
-    go.set()
-
-    assert await first == "drafted"
-    assert await acts.once(ANA, "r1/t1/draft", "t1", draft) == "drafted"
-    assert drafts == ["d1"]
-    assert await acts.once(EVA, "r1/t1/draft", "t1", draft) == "drafted"
-    assert drafts == ["d1", "d1"], "clicks of each account count on their own"
-
-
-async def test_failed_or_dead_action_is_repeated_by_the_next_click(state: MailState) -> None:
-    acts = state.acts
-
-    async def failing_action() -> str:
-        raise ConnectionError("Gmail does not answer")
-
-    with pytest.raises(ConnectionError):
-        await acts.once(ANA, "k", "t1", failing_action)
-    assert await acts.once(ANA, "k", "t1", fake_action("labelled")) == "labelled"
-    died = datetime.now(UTC) - GIVEN_UP_AFTER - timedelta(seconds=1)
-    row = {"account": ANA, "key": "k2", "thread": "t1", "outcome": None, "at": died}
-    await state.database.write(sa.insert(mail_acts).values(row))
-    assert await acts.once(ANA, "k2", "t1", fake_action("drafted")) == "drafted"
-    assert await acts.once(ANA, "k2", "t1", failing_action) == "drafted"
-
-
 async def test_forgetting_a_user_deletes_all_their_mailbox_data(
     store: Store, state: MailState
 ) -> None:
@@ -392,8 +343,8 @@ async def test_forgetting_a_user_deletes_all_their_mailbox_data(
     preview = await Forget(store.database, dry_run=True)(ForgetTarget("user", ANA))
     counts = await Forget(store.database)(ForgetTarget("user", ANA))
 
-    assert preview == counts == Forgotten(mail=7)
-    assert await count(store) == [1, 3, 2, 1]
+    assert preview == counts == Forgotten(mail=6)
+    assert await count(store) == [1, 3, 2]
     assert await tables_with(store.database, [ANA]) == []
 
 

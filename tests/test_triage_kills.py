@@ -9,12 +9,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from engine_kit import MUX, is_child, opening, until
 from fleet_kit import Fleet, fleet
 from mail_kit import ME, judging_model, letters, mbox
@@ -31,11 +29,10 @@ from bot.local.google.mbox import load_mbox
 from bot.local.slack.server import API_PATH
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import Credentials
-from bot.mailbox.actions import GIVEN_UP_AFTER
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.runs.store import Store
 from bot.storage.requests import RequestQueue
-from bot.storage.tables import StoredRun, mail_acts
+from bot.storage.tables import StoredRun
 from scopes.google.auth import MailboxTokens
 from subagents.overlap import audit
 
@@ -357,7 +354,6 @@ async def test_click_interrupted_by_a_kill_takes_effect_once_when_repeated(
             click_button(system, thread, action, interrupted)
             await wait_until_held(system.mail)
             await system.kill_and_restart()
-            await _age_unfinished_act(system)
             await click_and_wait(system, thread, action, interrupted)
             assert not messages_with_button(system, thread, action, before), "it is done"
         assert [count_effects(system, each) for each in verdicts] == [(1, 1)] * 2
@@ -366,10 +362,3 @@ async def test_click_interrupted_by_a_kill_takes_effect_once_when_repeated(
         names = list(system.google.gmail.labels.values())
         assert len(names) == len(set(names))
         assert system.tracebacks() == []
-
-
-async def _age_unfinished_act(system: TriageSystem) -> None:
-    """Make the unfinished act so old that its process counts as dead."""
-    long_ago = datetime.now(UTC) - 2 * GIVEN_UP_AFTER
-    began = sa.update(mail_acts).where(mail_acts.c.outcome.is_(None)).values(at=long_ago)
-    assert await system.store.database.write(began) == 1

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -15,7 +15,6 @@ from bot.approvals.service import Approvals
 from bot.listeners.events import ButtonClicked, DigestAction, FeedbackGiven, HomeOpened
 from bot.listeners.home import Home
 from bot.mailbox.accounts import Mailboxes, how_to_connect
-from bot.mailbox.actions import UnderWay
 from bot.mailbox.sync import MailState, is_incoming
 from bot.policy.policy import Admission
 from bot.reports.digest_actions import (
@@ -83,15 +82,21 @@ class DigestActing:
     inbox: RequestQueue
     mailboxes: Mailboxes
     writer: MessageWriter
+    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.store = Store(self.inbox.database)
 
     async def act(self, acted: DigestAction) -> None:
-        """Execute a click after its ack.
+        """Execute a click after its ack, and after the earlier clicks of its user.
 
-        If the work of a click was interrupted, the next click executes it.
+        Each first looks for what an earlier click did, also for one that a crash interrupted:
+        messages and drafts by their key, labels by their name.
         """
+        async with self._turns.setdefault(acted.click.user, asyncio.Lock()):
+            await self._act(acted)
+
+    async def _act(self, acted: DigestAction) -> None:
         click = acted.click
         try:
             stored = await self._digest(click)
@@ -102,7 +107,7 @@ class DigestActing:
         except WriteFailed as error:
             log.warning("%s of %s is not shown: %s", click.thread, click.run, error)
             return
-        except (NotActed, UnderWay, GoogleError) as error:
+        except (NotActed, GoogleError) as error:
             await self._tell(click, str(error))
             return
         log.info("%s: %s of %s in %s", click.user, click.what, click.thread, click.run)
@@ -144,14 +149,10 @@ class DigestActing:
         if not (parts and click.channel.startswith("D")):
             raise NotActed(phrase("digest.gone"))
         root, key = acted.thread_ts or click.ts, f"{click.ts}/{click.button_value}"
-
-        async def post() -> str:
-            for number, part in enumerate(parts, 1):
-                mark = Mark(f"{key}#{number}", click.run)
-                await self.writer.post(mark, click.channel, root, part, look_first=True)
-            return ""
-
-        return await MailState(self.store.database).acts.once(click.user, key, click.thread, post)
+        for number, part in enumerate(parts, 1):
+            mark = Mark(f"{key}#{number}", click.run)
+            await self.writer.post(mark, click.channel, root, part, look_first=True)
+        return ""
 
     async def _perform(self, click: DigestClick, verdict: ThreadVerdict) -> str:
         """Execute the action; return what was done, in a sentence."""
@@ -166,9 +167,7 @@ class DigestActing:
             return phrase("digest.snoozed", until=current().minute(until.isoformat()))
         key = f"{click.run}/{click.thread}/{click.what}"
         await self._log(click, key)
-        return await state.acts.once(
-            account, key, click.thread, lambda: self._in_gmail(click, verdict, key)
-        )
+        return await self._in_gmail(click, verdict, key)
 
     async def _correct(self, state: MailState, click: DigestClick, verdict: ThreadVerdict) -> None:
         if click.field == CATEGORY and click.value not in self.mailboxes.settings.triage.categories:

@@ -1,85 +1,19 @@
-"""Button actions under a mail digest: each is executed once, even if clicked more often."""
+"""What a user corrected in digests of mail."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import MappingProxyType
 
 import sqlalchemy as sa
 
-from bot.errors import SetupError
 from bot.storage.database import Database
-from bot.storage.tables import address_of, mail_acts, mail_corrections
+from bot.storage.tables import address_of, mail_corrections
 from config.words import phrase
 from scopes.clean import printable
-
-SENTENCE_KEY = "said"
-"""Key of the sentence in the stored outcome."""
-GIVEN_UP_AFTER = timedelta(minutes=2)
-"""Time after which a process that started an action and did not end it is considered dead."""
-
-
-class UnderWay(SetupError):
-    """The same click is being executed, here or by another replica."""
-
-    def __init__(self) -> None:
-        super().__init__("under_way", phrase("digest.under_way"), "")
-
-
-class MailActions:
-    """The button actions of one database, by account and key. Its methods raise StoreError."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def once(
-        self, account: str, key: str, thread: str, act: Callable[[], Awaitable[str]]
-    ) -> str:
-        """Return the result of `act`, from now or from an earlier call with this key.
-
-        After a crash during the action it is executed again, so repeating it must be harmless, as
-        it is for Gmail's labels and drafts. Raises UnderWay, or the error of the act: then the next
-        click executes it again.
-        """
-        started_at = datetime.now(UTC)
-        row = {"account": account, "key": key, "thread": thread, "outcome": None, "at": started_at}
-        insert = self._database.upsert(mail_acts).values(row)
-        if not await self._database.write(insert):
-            found = await self._take_over(account, key, started_at)
-            if found is not None:
-                return found
-        is_attempt = sa.and_(
-            _is(account, key), mail_acts.c.at == started_at, mail_acts.c.outcome.is_(None)
-        )
-        try:
-            outcome = await act()
-        except BaseException:
-            await self._database.write(sa.delete(mail_acts).where(is_attempt))
-            raise
-        await self._database.write(
-            sa.update(mail_acts).where(is_attempt).values(outcome={SENTENCE_KEY: outcome})
-        )
-        return outcome
-
-    async def _take_over(self, account: str, key: str, started_at: datetime) -> str | None:
-        """Return an existing result; None = no process is executing it, so this one takes over."""
-        dead = sa.and_(mail_acts.c.outcome.is_(None), mail_acts.c.at < started_at - GIVEN_UP_AFTER)
-        take = sa.update(mail_acts).where(_is(account, key), dead).values(at=started_at)
-        if await self._database.write(take):
-            return None
-        query = sa.select(mail_acts.c.outcome).where(_is(account, key))
-        rows = await self._database.read(query)
-        if not rows or rows[0].outcome is None:
-            raise UnderWay
-        return str(rows[0].outcome[SENTENCE_KEY])
-
-
-def _is(account: str, key: str) -> sa.ColumnElement[bool]:
-    return sa.and_(mail_acts.c.account == account, mail_acts.c.key == key)
-
 
 VALUES = MappingProxyType({"priority": "low", "asked_of_me": "false"})
 """Field of a verdict -> the correction that a digest offers; a category may be any name."""

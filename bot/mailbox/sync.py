@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from bot.mailbox.actions import Corrections, MailActions
+from bot.mailbox.actions import Corrections
 from bot.storage.database import Database, chunks
 from bot.storage.tables import mail_cursors, mail_threads
 from scopes.google.gmail import HistoryTooOld, within
@@ -86,7 +86,6 @@ class MailState:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.corrections = Corrections(database)
-        self.acts = MailActions(database)
 
     async def cursor(self, account: str) -> Cursor | None:
         """Return the start of the next listing; None = nothing was delivered yet."""

@@ -453,15 +453,6 @@ mail_corrections = table(
 )
 """A user's correction: the field of a thread's verdict, for mails of this sender."""
 
-mail_acts = table(
-    "mail_acts",
-    columns(sa.String, "account", "key", primary_key=True),
-    columns(sa.String, "thread"),
-    optional(JSON, "outcome"),
-    columns(UtcTime, "at"),
-)
-"""Button actions, each done once; without an outcome it has been in progress since `at`."""
-
 notes = table(
     "notes",
     columns(sa.Integer, "id", primary_key=True, autoincrement=True),
