@@ -351,8 +351,8 @@ class MailboxConnector:
         try:
             response = await self.web.users_info(user=asking.account)
         except (SlackApiError, aiohttp.ClientError, TimeoutError) as error:
-            log.warning("Slack does not say who %s is: %s", asking.account, type(error).__name__)
-            raise OwnerUnknown from None
+            kind = type(error).__name__
+            raise OwnerUnknown(f"Slack does not say who {asking.account} is: {kind}") from None
         user = response.get("user") or {}
         handle = one_line(readable(str(user.get("name") or "")))[:NAME_CHARS]
         name = one_line(readable(str(user.get("real_name") or handle)))[:NAME_CHARS]

@@ -327,11 +327,9 @@ def _with_errors(page: PageHandler) -> PageHandler:
         with in_language(_language(request)):
             try:
                 return await page(request)
-            except OwnerUnknown:
-                return _message_page("connect.slack_silent", phrase("connect.later"), 503)
-            except StoreError as error:
+            except (OwnerUnknown, StoreError) as error:
                 log.error("%s", error)
-                return _message_page("connect.not_now", phrase("connect.later"), 503)
+                return _message_page("connect.wrong", phrase("connect.later"), 503)
             except Exception:  # top-level boundary: one visit to a page
                 log.exception("a page on which a mailbox is connected failed")
                 return _message_page("connect.wrong", phrase("connect.later"), 500)
@@ -409,7 +407,7 @@ def _message_page(title: str, text: str, status: int) -> Response:
 
 
 def _expiry_page() -> Response:
-    return _message_page("connect.is_expired", phrase("connect.expired"), 410)
+    return _message_page("connect.nothing", phrase("connect.expired"), 410)
 
 
 def _page(
