@@ -328,9 +328,9 @@ async def test_missing_scope_or_invalid_google_response_connects_nothing(bot: Ma
     google.accounts.scope = None
     disabled = {"error": {"code": 403, "errors": [{"reason": "accessNotConfigured"}]}}
     google.profile = JSONResponse(disabled, 403)
-    assert "The Gmail API is not enabled" in await failed_page_text()
+    assert "The Gmail API is not switched on" in await failed_page_text()
     google.profile = JSONResponse({"emailAddress": None})
-    assert "no proper answer" in await failed_page_text()
+    assert "Google could not answer" in await failed_page_text()
 
 
 async def test_connect_pages_forbid_caching_framing_referrers_and_scripts(bot: MailBot) -> None:

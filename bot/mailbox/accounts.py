@@ -114,11 +114,16 @@ PERMISSIONS_PAGE = "https://myaccount.google.com/permissions"
 _GMAIL = "https://gmail.googleapis.com"
 _CODE = re.compile(r"[a-z][a-zA-Z_]{1,40}")
 _INVALID_GRANT = {"code": "doctor", "code_verifier": "0" * 43, "redirect_uri": "http://127.0.0.1/"}
-_EXPLAINED_ERRORS = frozenset(
-    "access_denied invalid_client invalid_grant accessNotConfigured unreachable no_scope "
-    "no_proper_answer".split()
-)
-"""Error codes, Google's and ours, that have a text with what to do."""
+_EXPLAINED_ERRORS: Mapping[str, str] = {
+    "access_denied": "connect.access_denied",
+    "accessNotConfigured": "google.not_enabled",
+    "invalid_client": "google.client",
+    "invalid_grant": "connect.invalid_grant",
+    "no_proper_answer": "google.no_answer",
+    "no_scope": "connect.no_scope",
+    "unreachable": "google.no_answer",
+}
+"""Error code, Google's or ours -> key of the text with what to do."""
 
 
 class ConnectFailed(Exception):
@@ -126,8 +131,8 @@ class ConnectFailed(Exception):
 
     def __init__(self, code: str) -> None:
         self.code = code if _CODE.fullmatch(code) else "no_proper_answer"
-        key = f"connect.{self.code if self.code in _EXPLAINED_ERRORS else 'refused'}"
-        super().__init__(Text(key, {"code": self.code}))
+        key = _EXPLAINED_ERRORS.get(self.code, "connect.refused")
+        super().__init__(Text(key, {"said": self.code, "api": "Gmail"}))
 
 
 @dataclass(frozen=True, slots=True)

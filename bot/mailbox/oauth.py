@@ -319,7 +319,7 @@ class MailboxConnector:
 
     async def forget_corrections(self, user: str) -> MailAccess:
         await self._corrections.clear(user)
-        return await self.access(user, phrase("mail.forgotten"))
+        return await self.access(user)
 
     async def owner(self, state: str) -> Owner | None:
         """Return the owner of this link; None if it is expired. Raises OwnerUnknown."""

@@ -118,9 +118,7 @@ def fault_of(error: Exception, method: str) -> GoogleFault:
         return GoogleFault(error)
     if isinstance(error, HttpRefused):
         return _refusal(error, method)
-    lost = isinstance(error, (aiohttp.ClientError, OSError))
-    key, said = "unreached" if lost else "no_answer", f"{method}, {type(error).__name__}"
-    busy = GoogleBusy(Text(f"google.{key}", {"said": said}))
+    busy = GoogleBusy(Text("google.no_answer", {"said": f"{method}, {type(error).__name__}"}))
     return GoogleFault(busy, True, undone=isinstance(error, aiohttp.ClientConnectorError))
 
 
