@@ -176,7 +176,7 @@ class DigestActing:
         try:
             await state.corrections.add(click.user, click.thread, sender, click.field, click.value)
         except ValueError:
-            raise NotActed(phrase("digest.too_old")) from None
+            raise NotActed(phrase("digest.gone")) from None
 
     async def _log(self, click: DigestClick, key: str) -> None:
         """Write a line to the gate's log: a person clicked."""
@@ -214,8 +214,8 @@ async def _write(gmail: Gmail, click: DigestClick, verdict: ThreadVerdict, key: 
                 phrase("digest.newer")
             )  # the draft would answer the last writer, not the asker
         await gmail.draft(thread, verdict.draft_reply, key)
-        return phrase("digest.drafted")
-    raise NotActed(phrase("digest.no_action"))
+        return phrase("done.draft")
+    raise NotActed(phrase("digest.gone"))
 
 
 def _verdict(stored: StoredRun, thread: str) -> ThreadVerdict:
