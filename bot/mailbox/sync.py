@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from bot.mailbox.actions import Corrections
 from bot.storage.database import Database, chunks
 from bot.storage.tables import mail_cursors, mail_threads
-from scopes.google.gmail import HistoryTooOld, within
-from scopes.mail import Changes, MailMessage, MailThread, ThreadRef
+from scopes.google.gmail import Gmail, HistoryTooOld, within
+from scopes.mail import MailMessage, MailThread, ThreadRef
 from scopes.tool import Window
 
 HANDLED, OWED = "handled", "owed"
@@ -210,15 +210,6 @@ LISTING_OVERLAP = timedelta(days=1)
 """Overlap of listings, since two clocks differ; handled threads are recognized."""
 
 
-class History(Protocol):
-    """The mailbox as used here: see scopes.google.gmail.Gmail."""
-
-    async def address(self) -> str: ...
-    async def history(self) -> str: ...
-    async def find(self, query: str = "", limit: int | None = None) -> Sequence[ThreadRef]: ...
-    async def changes(self, since: str) -> Changes: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Sync:
     """The threads that a triage has to read, and the start of the next one."""
@@ -252,7 +243,7 @@ class Sync:
 
 
 async def new_threads(
-    gmail: History, state: MailState, account: str, query: str, window: Window
+    gmail: Gmail, state: MailState, account: str, query: str, window: Window
 ) -> Sync:
     """Return the threads that match and got mail in the window or since the last delivery.
 
@@ -275,7 +266,7 @@ async def new_threads(
 
 
 async def _since(
-    gmail: History, state: MailState, account: str, stored: Cursor, cursor: Cursor, query: str
+    gmail: Gmail, state: MailState, account: str, stored: Cursor, cursor: Cursor, query: str
 ) -> Sync:
     """Return the new threads after a cursor, by Gmail's changes, or else by a listing."""
     woken, owed = await state.awake(account, cursor.at), await state.unfinished_threads(account)
