@@ -21,19 +21,18 @@ from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
 from bot.options import Options
 from bot.policy.policy import unknown_scope
 from bot.storage.database import LOCK, Database
-from bot.tooling.data import DataTools, SheetTools, missing_credentials
+from bot.tooling.data import DataTools, missing_credentials
 from bot.tooling.provider import ToolProvider
 from bot.tooling.web import WebTools
 from config.sections import Models, ProjectSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
 from scopes.databases import tables
-from scopes.databases.tables import DATABASE_PREFIX, Databases
+from scopes.databases.tables import DATABASE_PREFIX
 from scopes.effects import SHEET
 from scopes.folders.commands import PATH
 from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
-from scopes.sheets import Sheets
 from scopes.tool import SourceFailed, ToolError
 from subagents.model import CALL_ERRORS, INTERRUPTION_ERRORS, fault_of
 from subagents.providers import NAMES, NO_CREDENTIALS, ProviderNotReady, open_client
@@ -266,8 +265,7 @@ def source_checks(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
 async def _databases(settings: Settings) -> str:
     """Check whether each database can be opened and has a table."""
     async with _open(DataTools, settings, OPERATOR) as kit:
-        client = (await kit.open("doctor", None)).clients.get(Databases)
-        found = client.by_handle if isinstance(client, Databases) else {}
+        found = kit.databases()
         return await _all_of(
             _database(name, found.get(f"{DATABASE_PREFIX}{name}"), settings)
             for name in settings.data.databases
@@ -293,9 +291,8 @@ async def _database(name: str, source: tables.SourceDatabase | None, settings: S
 
 async def _sheets(settings: Settings) -> str:
     """Check whether each sheet can be opened by its account."""
-    async with _open(SheetTools, settings, OPERATOR) as kit:
-        client = (await kit.open("doctor", None)).clients.get(Sheets)
-        found = client.by_handle if isinstance(client, Sheets) else {}
+    async with _open(DataTools, settings, OPERATOR) as kit:
+        found = kit.sheets()
         return await _all_of(
             _sheet(name, found.get(f"{SHEET}{name}"), settings) for name in settings.data.sheets
         )

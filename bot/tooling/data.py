@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from bot.errors import SetupError
-from bot.tooling.provider import DATABASE_TOOLS, SHEET_TOOLS, OpenedTools, ToolProvider, readers_of
-from config.sections import DatabaseSettings, SheetSettings
+from bot.tooling.provider import (
+    DATABASE_TOOLS,
+    NO_DATABASES,
+    NO_SHEETS,
+    SHEET_TOOLS,
+    OpenedTools,
+    ToolProvider,
+    readers_of,
+)
+from config.sections import DatabaseSettings
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import DATABASE_PREFIX, Databases, SourceDatabase
 from scopes.effects import SHEET
@@ -36,38 +43,97 @@ def missing_credentials(source: str) -> str:
     )
 
 
-S = TypeVar("S", SourceDatabase, "Spreadsheet")
-
-
 @dataclass
-class TableProvider(ToolProvider, Generic[S]):
-    """Sources of the settings, some of them at Google; `S` is the type that reads one."""
+class DataTools(ToolProvider):
+    """Databases of the settings and of a command line, and spreadsheets of Google Sheets.
 
-    tools: ClassVar[tuple[str, ...]]
-    prefix: ClassVar[str]
-    """Prefix of their handles, before the name in the settings."""
-    section: ClassVar[str]
-    """Section of the settings, such as `data.sheets`."""
-    _open_sources: dict[str, S] = field(default_factory=dict)
-    """Handle -> opened source; one for all runs, because it has connections."""
+    All runs share the opened ones, by handle, because they have connections.
+    """
 
-    @property
-    @abstractmethod
-    def configured(self) -> Mapping[str, DatabaseSettings] | Mapping[str, SheetSettings]:
-        """Return the sources of the settings, by name."""
+    _databases: dict[str, SourceDatabase] = field(default_factory=dict)
+    _sheets: dict[str, Spreadsheet] = field(default_factory=dict)
 
-    @abstractmethod
-    def at_google(self, name: str) -> bool:
-        """Return whether a source of the settings needs credentials for Google."""
+    @cached_property
+    def pool(self) -> DuckPool:
+        return DuckPool(self.settings.data.memory_mb)
 
-    def handles(self, opened_handles: Iterable[str]) -> dict[str, str]:
-        return {handle: handle.removeprefix(self.prefix) for handle in opened_handles}
+    async def open(self, run: str, requester: str | None) -> OpenedTools:
+        """Open the sources. Raises SetupError if one of the settings cannot be used."""
+        databases, sheets = self.databases(), self.sheets()
+        clients: dict[type, object] = {}
+        if databases:
+            if any(isinstance(source, Duck) for source in databases.values()):
+                self.pool.warm()
+            labels, rows = self._labels(databases), self.settings.data.max_rows
+            clients[Databases] = Databases(databases, labels, rows)
+        if sheets:
+            from scopes.sheets import Sheets
 
-    def labels(self, opened_handles: Iterable[str]) -> dict[str, Label]:
-        by_handle = self.readers()
-        return {h: Label(True, by_handle[h], frozenset({h}), outside=True) for h in opened_handles}
+            clients[Sheets] = Sheets(sheets, self._labels(sheets))
+        handles = {handle: handle.partition(":")[2] for handle in (*databases, *sheets)}
+        return OpenedTools(clients, handles)
 
-    def google(self, name: str, scope: str, endpoint: str | None) -> GoogleClient | None:
+    def databases(self) -> dict[str, SourceDatabase]:
+        """Return handle -> database of those that can be opened. Raises SetupError."""
+        for name, config in self.settings.data.databases.items():
+            handle = f"{DATABASE_PREFIX}{name}"
+            if handle not in self._databases and (source := self._database(name, config)):
+                self._databases[handle] = source
+        given = {handle: self._duck(path, None) for handle, path in self._from_options.items()}
+        return {**self._databases, **given}
+
+    def sheets(self) -> dict[str, Spreadsheet]:
+        """Return handle -> spreadsheet of those that can be opened. Raises SetupError."""
+        if not self.settings.data.sheets:
+            return {}
+        from scopes.google.spreadsheet import SHEETS_SCOPE, Spreadsheet
+
+        endpoint = self.settings.endpoints.sheets_api_endpoint
+        for name, sheet in self.settings.data.sheets.items():
+            handle, own = f"{SHEET}{name}", sheet.service_account
+            if handle not in self._sheets and (
+                google := self._google(f"data.sheets.{name}", own, SHEETS_SCOPE, endpoint)
+            ):
+                self._sheets[handle] = Spreadsheet(google, sheet.id)
+        return self._sheets
+
+    @cached_property
+    def _from_options(self) -> Mapping[str, Path]:
+        """Return handle -> database of the command line; each is named by its file."""
+        found: dict[str, Path] = {}
+        paths = self.options.databases if self.options else ()
+        for path in dict.fromkeys(each.resolve() for each in paths):
+            name = handle_of(path)
+            again = (f"{name}-{n}" for n in count(2))
+            found[next(h for h in chain([name], again) if h not in found)] = path
+        return found
+
+    def _database(self, name: str, config: DatabaseSettings) -> SourceDatabase | None:
+        """Return a database of the settings; None = there are no credentials."""
+        limits = self.settings.data
+        if config.path:
+            return self._duck(config.path, config.schema_)
+        if config.postgres:
+            from scopes.databases.postgres import Postgres  # its driver takes 0.1 s and 7 MB
+
+            secret = config.password_file
+            return Postgres(config.postgres, config.schema_, secret, limits.query_s, MOST_BYTES)
+        from scopes.databases.bigquery import BIGQUERY_SCOPE, BigQuery
+
+        source, endpoint = f"data.databases.{name}", self.settings.endpoints.bigquery_api_endpoint
+        google = self._google(source, config.service_account, BIGQUERY_SCOPE, endpoint)
+        if google is None or config.bigquery is None:
+            return None
+        project, _, dataset = config.bigquery.rpartition(".")
+        return BigQuery(google, project, dataset, limits.query_s, limits.bigquery_usd, MOST_BYTES)
+
+    def _duck(self, path: Path, schema: str | None) -> Duck:
+        seconds = self.settings.data.query_s
+        return Duck(path.expanduser(), schema, self.pool, seconds, MOST_BYTES)
+
+    def _google(
+        self, source: str, own: Path | None, scope: str, endpoint: str | None
+    ) -> GoogleClient | None:
         """Return a client for a source of the settings; None = there are no credentials.
 
         Its own service account takes precedence, then the token of the operator at the command
@@ -77,8 +143,7 @@ class TableProvider(ToolProvider, Generic[S]):
         from scopes.google.client import GoogleClient
         from scopes.google.errors import GoogleError
 
-        settings, source = self.settings.google, f"{self.section}.{name}"
-        own, token = self.configured[name].service_account, self._token
+        settings, token = self.settings.google, self._token
         if token and not own:
             return GoogleClient(token_credentials(token), settings, endpoint)
         key = own or (Path(settings.service_account) if settings.service_account else None)
@@ -103,107 +168,46 @@ class TableProvider(ToolProvider, Generic[S]):
         token = self.settings.secrets.google_access_token if self.options else None
         return token.get_secret_value() if token else ""
 
+    def _labels(self, handles: Iterable[str]) -> dict[str, Label]:
+        readers = self.readers()
+        return {h: Label(True, readers[h], frozenset({h}), outside=True) for h in handles}
+
     def readers(self) -> Mapping[str, Readers]:
-        sources = self.configured.items()
-        return {f"{self.prefix}{name}": readers_of(each.readers) for name, each in sources}
+        data = self.settings.data
+        return {
+            **{f"{DATABASE_PREFIX}{n}": readers_of(e.readers) for n, e in data.databases.items()},
+            **{f"{SHEET}{n}": readers_of(each.readers) for n, each in data.sheets.items()},
+            **dict.fromkeys(self._from_options, WORKSPACE),
+        }
+
+    def _keyless(self, section: str) -> list[str]:
+        """Return the message for each source of a section that has not the credentials it needs."""
+        data = self.settings.data
+        keys = {
+            "databases": {n: e.service_account for n, e in data.databases.items() if e.bigquery},
+            "sheets": {name: each.service_account for name, each in data.sheets.items()},
+        }
+        shared = self._token or self.settings.google.service_account
+        keyless = [name for name, key in keys[section].items() if not (key or shared)]
+        return [missing_credentials(f"data.{section}.{name}") for name in keyless]
 
     def problems(self) -> Sequence[str]:
-        shared = self._token or self.settings.google.service_account
-        return [
-            missing_credentials(f"{self.section}.{name}")
-            for name, each in self.configured.items()
-            if self.at_google(name) and not (each.service_account or shared)
-        ]
+        return [*self._keyless("databases"), *self._keyless("sheets")]
 
     def find_missing(self) -> Mapping[str, str]:
-        faults = self.problems()
-        any_open = len(faults) < len(self.readers())
-        return {} if any_open or not faults else dict.fromkeys(self.tools, faults[0])
-
-    async def aclose(self) -> None:
-        """Close connections."""
-        while self._open_sources:
-            _, source = self._open_sources.popitem()
-            await source.aclose()
-
-
-@dataclass
-class DataTools(TableProvider[SourceDatabase]):
-    """Databases of the settings and of a command line."""
-
-    tools, prefix, section = DATABASE_TOOLS, DATABASE_PREFIX, "data.databases"
-
-    @property
-    def configured(self) -> Mapping[str, DatabaseSettings]:
-        return self.settings.data.databases
-
-    def at_google(self, name: str) -> bool:
-        return self.configured[name].bigquery is not None
-
-    @cached_property
-    def pool(self) -> DuckPool:
-        return DuckPool(self.settings.data.memory_mb)
-
-    async def open(self, run: str, requester: str | None) -> OpenedTools:
-        """Open the databases. Raises SetupError if one of the settings cannot be used."""
-        by_handle = dict(self._sources())
-        if not by_handle:
-            return OpenedTools()
-        if any(isinstance(source, Duck) for source in by_handle.values()):
-            self.pool.warm()
-        client = Databases(by_handle, self.labels(by_handle), self.settings.data.max_rows)
-        return OpenedTools({Databases: client}, self.handles(by_handle))
-
-    def _sources(self) -> Iterator[tuple[str, SourceDatabase]]:
-        """Return handle and database of each source that can be opened."""
-        for name, config in self.configured.items():
-            handle = f"{DATABASE_PREFIX}{name}"
-            source = self._open_sources.get(handle) or self._source(name, config)
-            if source:
-                self._open_sources[handle] = source
-                yield handle, source
-        for handle, path in self._from_options.items():
-            yield handle, self._duck(path, None)
-
-    @cached_property
-    def _from_options(self) -> Mapping[str, Path]:
-        """Return handle -> database of the command line; each is named by its file."""
-        found: dict[str, Path] = {}
-        paths = self.options.databases if self.options else ()
-        for path in dict.fromkeys(each.resolve() for each in paths):
-            name = handle_of(path)
-            again = (f"{name}-{n}" for n in count(2))
-            found[next(h for h in chain([name], again) if h not in found)] = path
-        return found
-
-    def _source(self, name: str, config: DatabaseSettings) -> SourceDatabase | None:
-        """Return a database of the settings; None = there are no credentials."""
-        limits = self.settings.data
-        if config.path:
-            return self._duck(config.path, config.schema_)
-        if config.postgres:
-            from scopes.databases.postgres import Postgres  # its driver takes 0.1 s and 7 MB
-
-            secret = config.password_file
-            return Postgres(config.postgres, config.schema_, secret, limits.query_s, MOST_BYTES)
-        from scopes.databases.bigquery import BIGQUERY_SCOPE, BigQuery
-
-        google = self.google(name, BIGQUERY_SCOPE, self.settings.endpoints.bigquery_api_endpoint)
-        if google is None or config.bigquery is None:
-            return None
-        project, _, dataset = config.bigquery.rpartition(".")
-        return BigQuery(google, project, dataset, limits.query_s, limits.bigquery_usd, MOST_BYTES)
-
-    def _duck(self, path: Path, schema: str | None) -> Duck:
-        seconds = self.settings.data.query_s
-        return Duck(path.expanduser(), schema, self.pool, seconds, MOST_BYTES)
-
-    def readers(self) -> Mapping[str, Readers]:
-        return {**super().readers(), **dict.fromkeys(self._from_options, WORKSPACE)}
+        data, missing = self.settings.data, dict[str, str]()
+        databases, sheets = self._keyless("databases"), self._keyless("sheets")
+        if len(databases) == len(data.databases) + len(self._from_options):
+            missing |= dict.fromkeys(DATABASE_TOOLS, databases[0] if databases else NO_DATABASES)
+        if len(sheets) == len(data.sheets):
+            missing |= dict.fromkeys(SHEET_TOOLS, sheets[0] if sheets else NO_SHEETS)
+        return missing
 
     async def aclose(self) -> None:
         """Close connections, end processes."""
-        await super().aclose()
+        for opened in (self._databases, self._sheets):
+            while opened:
+                await opened.popitem()[1].aclose()
         await self.pool.aclose()
 
 
@@ -211,35 +215,3 @@ def handle_of(path: Path) -> str:
     """Return the handle of a database that a command line names."""
     name = re.sub(r"[^a-z0-9_-]+", "-", path.resolve().stem.lower()).strip("-_")[:40]
     return f"{DATABASE_PREFIX}{name or 'database'}"
-
-
-@dataclass
-class SheetTools(TableProvider["Spreadsheet"]):
-    """Spreadsheets of Google Sheets."""
-
-    tools, prefix, section = SHEET_TOOLS, SHEET, "data.sheets"
-
-    @property
-    def configured(self) -> Mapping[str, SheetSettings]:
-        return self.settings.data.sheets
-
-    def at_google(self, name: str) -> bool:
-        return True
-
-    async def open(self, run: str, requester: str | None) -> OpenedTools:
-        """Open the spreadsheets. Raises SetupError if a key file cannot be used."""
-        from scopes.google.spreadsheet import SHEETS_SCOPE, Spreadsheet
-        from scopes.sheets import Sheets
-
-        endpoint = self.settings.endpoints.sheets_api_endpoint
-        books: dict[str, Spreadsheet] = {}
-        for name, sheet in self.configured.items():
-            handle = f"{SHEET}{name}"
-            if handle not in self._open_sources and (
-                google := self.google(name, SHEETS_SCOPE, endpoint)
-            ):
-                self._open_sources[handle] = Spreadsheet(google, sheet.id)
-            if handle in self._open_sources:
-                books[handle] = self._open_sources[handle]
-        clients: dict[type, object] = {Sheets: Sheets(books, self.labels(books))} if books else {}
-        return OpenedTools(clients, self.handles(books))

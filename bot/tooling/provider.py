@@ -129,17 +129,12 @@ def toolkit_of(settings: Settings, database: Database, given: Options | None = N
     parts = (settings, database, given)
     kits: list[ToolProvider] = []
     absent: dict[str, str] = {}
-    if settings.data.databases or (given and given.databases):
+    if settings.data.databases or settings.data.sheets or (given and given.databases):
         from bot.tooling.data import DataTools
 
         kits.append(DataTools(*parts))
     else:
         absent |= dict.fromkeys(DATABASE_TOOLS, NO_DATABASES)
-    if settings.data.sheets:
-        from bot.tooling.data import SheetTools
-
-        kits.append(SheetTools(*parts))
-    else:
         absent |= dict.fromkeys(SHEET_TOOLS, NO_SHEETS)
     from bot.tooling.files import FileTools
     from bot.tooling.web import WebTools
