@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.errors import SetupError
-from bot.tooling.provider import (
-    DATABASE_TOOLS,
-    NO_DATABASES,
-    NO_SHEETS,
-    SHEET_TOOLS,
-    OpenedTools,
-    ToolProvider,
-    readers_of,
-)
+from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from config.sections import DatabaseSettings
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import DATABASE_PREFIX, Databases, SourceDatabase
@@ -30,6 +22,12 @@ if TYPE_CHECKING:  # Google clients are imported only if they are configured
     from scopes.google.client import GoogleClient
     from scopes.google.spreadsheet import Spreadsheet
 
+NO_DATABASES = (
+    "No database is configured: set data.databases in assistant.yaml, or give --database FILE."
+)
+NO_SHEETS = "No sheet is configured: name one under data.sheets (docs/google.md)."
+DATABASE_TOOLS = ("list_tables", "describe_table", "execute_query")
+SHEET_TOOLS = ("read_sheet", "append_rows")
 GOOGLE_SETUP_HINT = "docs/google.md explains how to set it up."
 MOST_BYTES = 5_000_000
 """Maximum bytes kept of a result."""

@@ -65,8 +65,6 @@ class Toolkit:
     """All tool providers of a process."""
 
     kits: Sequence[ToolProvider] = ()
-    absent: Mapping[str, str] = field(default_factory=dict)
-    """Tool that is not configured -> why it is not offered."""
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
         """Open all providers for one run."""
@@ -82,10 +80,7 @@ class Toolkit:
         return {handle: allowed for kit in self.kits for handle, allowed in kit.readers().items()}
 
     def find_missing(self) -> dict[str, str]:
-        return {
-            **self.absent,
-            **{t: why for kit in self.kits for t, why in kit.find_missing().items()},
-        }
+        return {tool: why for kit in self.kits for tool, why in kit.find_missing().items()}
 
     def problems(self) -> list[str]:
         return [problem for kit in self.kits for problem in kit.problems()]
@@ -101,14 +96,6 @@ def readers_of(configured: Sequence[str]) -> Readers:
     return WORKSPACE if "members" in configured else frozenset(configured)
 
 
-NO_DATABASES = (
-    "No database is configured: set data.databases in assistant.yaml, or give --database FILE."
-)
-NO_SHEETS = "No sheet is configured: name one under data.sheets (docs/google.md)."
-DATABASE_TOOLS = ("list_tables", "describe_table", "execute_query")
-SHEET_TOOLS = ("read_sheet", "append_rows")
-
-
 class MemoryTools(ToolProvider):
     """Files that runs keep, and notes of users, conversations, the team and the operator."""
 
@@ -122,26 +109,16 @@ class MemoryTools(ToolProvider):
 
 
 def toolkit_of(settings: Settings, database: Database, given: Options | None = None) -> Toolkit:
-    """Return all tool providers; `given` are the options of a command; None = it serves Slack.
-
-    Providers that are not configured are not imported.
-    """
-    parts = (settings, database, given)
-    kits: list[ToolProvider] = []
-    absent: dict[str, str] = {}
-    if settings.data.databases or settings.data.sheets or (given and given.databases):
-        from bot.tooling.data import DataTools
-
-        kits.append(DataTools(*parts))
-    else:
-        absent |= dict.fromkeys(DATABASE_TOOLS, NO_DATABASES)
-        absent |= dict.fromkeys(SHEET_TOOLS, NO_SHEETS)
+    """Return all tool providers; `given` are the options of a command; None = it serves Slack."""
+    from bot.tooling.data import DataTools
     from bot.tooling.files import FileTools
     from bot.tooling.web import WebTools
 
-    kits += [WebTools(*parts), MemoryTools(*parts), FileTools(*parts)]
+    parts = (settings, database, given)
+    kits: list[ToolProvider] = [DataTools(*parts), WebTools(*parts), MemoryTools(*parts)]
+    kits.append(FileTools(*parts))
     if settings.mcp.servers:
         from bot.tooling.mcp import McpTools  # its client takes 0.7 s and 55 MB
 
         kits.append(McpTools(*parts))
-    return Toolkit(kits, absent)
+    return Toolkit(kits)
