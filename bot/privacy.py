@@ -498,9 +498,6 @@ def _is_gone(message: Mapping[str, Any]) -> bool:
     return message.get("subtype") == "tombstone"
 
 
-Purge = Callable[[sa.Connection, datetime], int]
-"""Deletes data of some runs from before a time; returns the number of runs, 0 at the end."""
-
 MAX_RUNS_PER_TRANSACTION = 20
 """Maximum runs per transaction, because others, such as a new Slack message, wait for it."""
 WRITING_FOR = timedelta(days=1)
@@ -519,9 +516,11 @@ async def tidy(
     now, days = datetime.now(UTC), retention
     threads_days = days.results_days and max(days.results_days, THREADS_DAYS)
     of_run, snoozed = resources.c.space.startswith(space_of_run("")), mail_threads.c.until
-    purges: tuple[tuple[int | None, Purge], ...] = (
-        (days.trajectories_days, _purge_trajectories),
-        (days.results_days, _purge_results),
+    recorded = sa.or_(*(sa.exists().where(t.c.run == runs.c.id) for t in (contexts, steps)))
+    has_text = sa.or_(runs.c.question != "", runs.c.result.is_not(None))
+    of_runs = (
+        (days.trajectories_days, recorded, empty_trajectories),
+        (days.results_days, has_text, empty_runs),
     )
     rows: tuple[tuple[int | None, sa.Column[Any], Condition], ...] = (
         (days.results_days, mail_corrections.c.at, sa.true()),
@@ -536,9 +535,9 @@ async def tidy(
         (days.notes_days, preferences.c.at, sa.true()),
         (days.notes_days, resources.c.at, ~of_run),  # files of a run are deleted with its results
     )
-    for age, purge in purges:
-        before = now - timedelta(days=age or 0)
-        while age and await database.change(lambda c, p=purge, t=before: p(c, t)):  # type: ignore[misc]
+    for age, holds, empty in of_runs:
+        is_old = sa.and_(runs.c.started < now - timedelta(days=age or 0), holds)
+        while age and await database.change(partial(_empty_some, is_old=is_old, empty=empty)):
             pass
     for age, time, is_old in rows:
         if age:
@@ -576,23 +575,15 @@ def _is_over() -> Condition:
     return sa.and_(is_finished, sa.or_(last_reported.is_(None), c.at != last_reported))
 
 
-def _purge_results(connection: sa.Connection, before: datetime) -> int:
-    has_text = sa.or_(runs.c.question != "", runs.c.result.is_not(None))
-    query = sa.select(runs.c.id).where(runs.c.started < before, has_text)
-    old = list(
-        connection.execute(query.order_by(runs.c.started).limit(MAX_RUNS_PER_TRANSACTION)).scalars()
-    )
-    empty_runs(connection, old)
-    return len(old)
-
-
-def _purge_trajectories(connection: sa.Connection, before: datetime) -> int:
-    has_trajectory = sa.or_(*(sa.exists().where(t.c.run == runs.c.id) for t in (contexts, steps)))
-    query = sa.select(runs.c.id).where(runs.c.started < before, has_trajectory)
-    old = list(
-        connection.execute(query.order_by(runs.c.started).limit(MAX_RUNS_PER_TRANSACTION)).scalars()
-    )
-    empty_trajectories(connection, old)
+def _empty_some(
+    connection: sa.Connection,
+    is_old: Condition,
+    empty: Callable[[sa.Connection, Sequence[str]], None],
+) -> int:
+    """Empty the oldest of these runs; return how many, 0 at the end."""
+    query = sa.select(runs.c.id).where(is_old).order_by(runs.c.started)
+    old = list(connection.execute(query.limit(MAX_RUNS_PER_TRANSACTION)).scalars())
+    empty(connection, old)
     return len(old)
 
 
