@@ -30,7 +30,6 @@ from scopes.tool import (
     check_text,
     fit_items,
     not_found,
-    one_line,
     page_start,
     parts_of,
     tokens_of,
@@ -282,7 +281,7 @@ async def _thread(mailbox: Gmail, thread: str) -> MailThread:
 
 
 def _message(found: MailThread, named: str) -> tuple[MailMessage, str]:
-    """Return the message that `thread/message/file` names, and the file's number or name."""
+    """Return the message that `thread/message/file` names, and the number of the file."""
     _, _, rest = named.partition("/")
     id, _, file = rest.partition("/")
     for message in found.messages:
@@ -292,19 +291,12 @@ def _message(found: MailThread, named: str) -> tuple[MailMessage, str]:
 
 
 def _find_attachment(mail: MailMessage, named: str) -> tuple[int, Attachment]:
-    """Return the number and the facts of the attachment with this number or name."""
-    files = list(enumerate(mail.text.attachments, 1))
-    wanted = one_line(named).casefold()
-    found = [each for each in files if str(each[0]) == wanted]
-    found = found or [each for each in files if each[1].name.casefold() == wanted]
-    if not files:
-        raise ToolError("Nothing is attached to this message.")
-    if len(found) != 1:
-        raise ToolError(
-            f"{'Several files have' if found else 'No file has'} this name. Give a number: the "
-            f"message lists {len(files)} attached files, from 1 on."
-        )
-    return found[0]
+    """Return the number and the facts of the attachment with this number."""
+    files = mail.text.attachments
+    number = int(named) if re.fullmatch(r"[0-9]{1,4}", named) else 0
+    if not 1 <= number <= len(files):
+        raise ToolError(f"Give a number: {len(files)} files are attached, counted from 1 on.")
+    return number, files[number - 1]
 
 
 async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str) -> DocumentText:

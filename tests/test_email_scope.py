@@ -128,15 +128,18 @@ async def test_attachments_are_read_as_items_of_their_mail() -> None:
         assert listed.notes[-1].startswith("attached, not opened: 1. Angebot.docx (app")
         assert ", 5. list.csv (application/pdf, 8 bytes)" in listed.notes[-1]
         words = ("Wir bieten 90 €.", "Start in May", "Total | 42", "Say that they rise", "1;2")
-        for number, (name, text) in enumerate(zip(FILES, words, strict=True), 1):
-            by_number = await at("read_attachment", file=f"{mail_id}/{number}")
-            (item,) = by_number.items
+        for number, text in enumerate(words, 1):
+            read = await at("read_attachment", file=f"{mail_id}/{number}")
+            (item,) = read.items
             assert (item.id, item.label) == (f"{mail_id}/{number}", own(id_of(1)))
             assert item.link == listed.link
             assert item.line().startswith(f"[{mail_id}/{number}]\n|")
             assert text in item.text
-            assert (await at("read_attachment", file=f"{mail_id}/{name.upper()}")) == by_number
-        assert by_number.note == "Attachment 5: text. Last page."
+            assert (await at("read_attachment", file=f"{mail_id}/{number}")) == read
+        for wrong in ("0", "6", "list.csv", "\u0661", ""):
+            with pytest.raises(ToolError, match="5 files are attached"):
+                await at("read_attachment", file=f"{mail_id}/{wrong}")
+        assert read.note == "Attachment 5: text. Last page."
         assert at.at.count_calls("messages.attachments.get") == 5
 
 
