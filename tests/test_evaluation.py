@@ -29,7 +29,7 @@ from bot.evaluation.scores import (
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
 from bot.mailbox.accounts import OPERATOR
-from bot.mailbox.actions import Corrections
+from bot.mailbox.corrections import Corrections
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue

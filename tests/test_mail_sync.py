@@ -21,7 +21,7 @@ from pg_kit import StorePlace, store_place
 from pydantic import TypeAdapter
 from standins.google import forget_history
 
-from bot.mailbox.actions import Correction
+from bot.mailbox.corrections import Correction
 from bot.mailbox.sync import Cursor, HandledMail, MailState, Sync, message_ids, new_threads
 from bot.privacy import Forget, Forgotten
 from bot.runs.store import Store

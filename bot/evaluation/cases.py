@@ -24,7 +24,7 @@ from pydantic import (
 from bot.citations import CITATION_PATTERN
 from bot.errors import SetupError
 from bot.mailbox.accounts import OPERATOR
-from bot.mailbox.actions import Correction, Corrections
+from bot.mailbox.corrections import Correction, Corrections
 from bot.options import RunSources
 from bot.reports.documents import (
     AnswerDocument,

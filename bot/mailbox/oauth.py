@@ -20,7 +20,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.mailbox.accounts import Credentials, GoogleOauth, disconnect, oauth_of
-from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
+from bot.mailbox.corrections import Corrections, is_applicable, latest_corrections
 from bot.storage.database import Database, in_transaction
 from bot.storage.tables import oauth_states
 from config.settings import Settings

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from bot.mailbox.actions import Corrections
+from bot.mailbox.corrections import Corrections
 from bot.storage.database import Database, chunks
 from bot.storage.tables import mail_cursors, mail_threads
 from scopes.google.gmail import Gmail, HistoryTooOld, within

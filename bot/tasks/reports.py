@@ -349,7 +349,7 @@ async def inbox_triage(
     """
     if GMAIL not in names_in(run.clients):
         return None
-    from bot.mailbox.actions import Correction
+    from bot.mailbox.corrections import Correction
     from bot.mailbox.sync import new_threads
     from bot.tasks.triage import INBOX, Reader, Triage, all_threads, mailbox_label
     from scopes.google.gmail import Gmail

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from bot.mailbox.actions import Correction, sentences_about
+from bot.mailbox.corrections import Correction, sentences_about
 from bot.mailbox.sync import HandledMail, Sync, message_ids
 from bot.reports.documents import (
     EarlierDigest,
