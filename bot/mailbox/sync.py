@@ -124,7 +124,7 @@ class MailState:
 
     async def snooze(self, account: str, thread: str, until: datetime) -> None:
         """Have a handled thread listed again at a time (UTC), even without new mail."""
-        row = _row(account, thread, None, until=until)
+        row = _row(account, thread, until=until)
         insert = self.database.upsert(mail_threads, KEY, ("until",))
         await self.database.write(insert.values(row))
 
@@ -134,21 +134,18 @@ class MailState:
 
     def note_delivery(self, connection: sa.Connection, done: HandledMail) -> None:
         """Record a delivery in the caller's transaction."""
-        account, run, threads = done.account, done.run, done.threads
+        account, threads = done.account, done.threads
         cursor = Cursor.model_validate_json(done.cursor) if done.cursor else None
-        later = sorted(set(done.left) - threads.keys())
         if cursor:
-            self._advance(connection, account, run, cursor)
-        for some in chunks([*threads, *later]):
+            self._advance(connection, account, done.run, cursor)
+        for some in chunks(threads):
             query = _select(account, some).with_for_update()
             existing = {row.thread: row for row in connection.execute(query)}
-            rows = [
-                _row_after_triage(done, id, existing.get(id), cursor)
-                if id in threads
-                else _row(account, id, existing.get(id), state=OWED)
-                for id in some
-            ]
+            rows = [_handled_row(done, id, existing.get(id), cursor) for id in some]
             connection.execute(self.database.upsert(mail_threads, KEY, UPSERT_COLUMNS), rows)
+        for some in chunks(sorted(set(done.left) - threads.keys())):
+            rows = [_row(account, id, state=OWED) for id in some]
+            connection.execute(self.database.upsert(mail_threads, KEY, ("state",)), rows)
 
     def _advance(self, connection: sa.Connection, account: str, run: str, cursor: Cursor) -> None:
         """Store the cursor; delete records of another mailbox."""
@@ -172,35 +169,24 @@ def _select(account: str, threads: Sequence[str]) -> sa.Select[Any]:
     return sa.select(mail_threads).where(is_listed)
 
 
-def _row(account: str, thread: str, existing: sa.Row[Any] | None, **changes: Any) -> dict[str, Any]:
-    """Return the row of a thread: the existing one, or a new one for an unread thread."""
-    new: dict[str, Any] = {
-        "state": HANDLED,
-        "messages": [],
-        "history": "",
-        "run": None,
-        "until": None,
-    }
-    row = existing._asdict() if existing else {**new, "at": datetime.now(UTC)}
-    return {**row, "account": account, "thread": thread, **changes}
+def _row(account: str, thread: str, **known: Any) -> dict[str, Any]:
+    """Return the row of a thread that no triage has read yet, but for what is known of it."""
+    row = {"account": account, "thread": thread, "state": HANDLED, "at": datetime.now(UTC)}
+    return {**row, "messages": [], "history": "", "run": None, "until": None, **known}
 
 
-def _row_after_triage(
+def _handled_row(
     done: HandledMail, thread: str, existing: sa.Row[Any] | None, cursor: Cursor | None
 ) -> dict[str, Any]:
     """Return the row of a thread after a triage; a concurrent triage may have seen more."""
-    now, seen = datetime.now(UTC), done.threads[thread]
-    return _row(
-        done.account,
-        thread,
-        existing,
-        state=HANDLED,
-        run=done.run,
-        at=now,
-        messages=sorted({*(existing.messages if existing else ()), *seen}),
-        until=existing.until if existing and existing.until and existing.until > now else None,
-        history=cursor.history if cursor else existing.history if existing else "",
-    )
+    now, earlier = datetime.now(UTC), existing.messages if existing else ()
+    known = {
+        "messages": sorted({*earlier, *done.threads[thread]}),
+        "history": cursor.history if cursor else existing.history if existing else "",
+        "run": done.run,
+        "until": existing.until if existing and existing.until and existing.until > now else None,
+    }
+    return _row(done.account, thread, **known)
 
 
 MAX_LIVE_AGE = timedelta(hours=1)
