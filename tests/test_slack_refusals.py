@@ -208,7 +208,7 @@ async def test_retry_is_suggested_only_for_transient_slack_errors(tmp_path: Path
         for code, reason, next_step in (
             ("account_inactive", "does not accept my token", "`assistant setup`"),
             ("never_heard_of", "look up users: Slack says", "docs.slack.dev"),
-            ("ratelimited", "could not check with Slack", "ask again in a minute"),
+            ("ratelimited", "could not check it with Slack", "try again in a minute"),
         ):
             bot.slack.state.whispers.clear()
             bot.slack.faults = LastingFaults([Fault("users.info", f"error:{code}")])
@@ -217,7 +217,7 @@ async def test_retry_is_suggested_only_for_transient_slack_errors(tmp_path: Path
             (whisper,) = bot.whispers()
             assert reason in whisper
             assert next_step in whisper
-            assert ("again" in whisper) == (next_step.startswith("ask again"))
+            assert ("again" in whisper) == (next_step.startswith("try again"))
 
 
 # ---- reading

@@ -300,7 +300,7 @@ def decide(policy: Policy, request: AdmissionFacts, cost_usd: float) -> Admissio
     if follow_up and (rules.mention_needed or not rules.answer):
         return Silent("a mention is needed" if rules.answer else "answering is off here")
     if person is None or (request.kind != DIRECT and request.facts is None):
-        return NotPermitted(request.refusal or phrase("policy.unchecked"))
+        return NotPermitted(request.refusal or phrase("check.again"))
     if not rules.answer:
         return NotPermitted(_not_here(policy, request))
     if request.facts and request.facts.shared and not rules.shared:
@@ -389,7 +389,7 @@ def _not_you(
     if "members" in rules.ask or any(person.id in (request.groups.get(g) or ()) for g in groups):
         return ""
     if any(request.groups.get(group) is None for group in groups):
-        return request.refusal or phrase("policy.unchecked")
+        return request.refusal or phrase("check.again")
     return phrase("policy.not_you", admin=admin(policy))
 
 
