@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import time
 from typing import Any, Final, TypeGuard
 
 import pygit2
@@ -24,7 +24,6 @@ from pygit2.enums import ConfigLevel, FileMode, MergeFlag, RepositoryOpenFlag, S
 
 from scopes.folders.folder import (
     KB,
-    LOOK_EVERY_S,
     FileFound,
     FileWriter,
     Folder,
@@ -87,14 +86,6 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_MS = 15_000
 BRANCH_PREFIX = "refs/heads/"
-PACKED_REFS_FILE = "packed-refs"
-"""The file that references are packed into."""
-LOCK = ".lock"
-"""Suffix of the file with which git locks another one."""
-STALE_S = 3.0
-"""A lock file that a killed process may have left is stale if nobody touches it for so long. Git
-holds one for milliseconds, and waits for one at most a second (git-config, core.packedRefsTimeout).
-"""
 MAX_SUBJECT = 200
 """Maximum characters of paths in the subject of a draft."""
 
@@ -169,22 +160,6 @@ class Repository:
             ) from error
         return repo
 
-    @contextmanager
-    def note_locks(self, locks: Iterable[Path]) -> Iterator[None]:
-        """Note which lock files of git, shared with others, a kill inside the context may leave.
-
-        The holder of `lock` notes them in that file. An existing note is from a process that was
-        killed: its lock files are deleted first.
-        """
-        _delete_stale(Path(os.fsdecode(each)) for each in self.lock.read_bytes().split(b"\0"))
-        with self.lock.open("wb", buffering=0) as note:
-            note.write(b"\0".join(map(os.fsencode, locks)))
-            os.fsync(note.fileno())
-            try:
-                yield
-            finally:
-                note.truncate(0)
-
     def ref(self, repo: pygit2.Repository) -> str:
         """Return the branch that is checked out: work starts from it, and is pushed to it."""
         head = repo.lookup_reference("HEAD").raw_target
@@ -217,10 +192,7 @@ class Repository:
             draft = draft_of(repo, branches)
             base = parent_of(draft)
             if draft and (base is None or base.id != found.id):  # otherwise it has later changes
-                with self.note_locks(
-                    [lock_of(repo, PACKED_REFS_FILE)]
-                ):  # its owner may have packed it
-                    drop(repo, f"{BRANCH_PREFIX}{branches.draft}")
+                drop(repo, f"{BRANCH_PREFIX}{branches.draft}")
             paths = changed_paths(tree_of(repo, parent_of(found)), found.tree)
             return GitCommit(str(found.id), branches.run, paths)
 
@@ -254,11 +226,6 @@ def _land(
     return commit_at(repo, _commit(repo, ref, text, tree, top))  # refused if it has moved
 
 
-def lock_of(repo: pygit2.Repository, name: str) -> Path:
-    """Return the file with which git locks a reference, or another file of a repository."""
-    return Path(repo.path, f"{name}{LOCK}")
-
-
 def drop(repo: pygit2.Repository, ref: str) -> None:
     """Delete a reference, if it exists, that only the holder of the repository's lock changes."""
     _unlock(repo, ref)
@@ -267,33 +234,10 @@ def drop(repo: pygit2.Repository, ref: str) -> None:
 
 
 def _unlock(repo: pygit2.Repository, ref: str) -> None:
-    """Delete the lock file of a branch left by a killed process of ours: git would wait for it, and
-    only the holder of the repository's lock changes the branch.
+    """Delete git's lock file of a reference, which a killed process of ours left: only the holder
+    of the repository's lock changes it.
     """
-    lock_of(repo, ref).unlink(missing_ok=True)
-
-
-def _delete_stale(locks: Iterable[Path]) -> None:
-    """Delete the existing ones of these lock files that nobody touches for STALE_S.
-
-    A lock that another process takes or releases meanwhile is not touched.
-    """
-    stale = {lock: mark for lock in locks if lock.suffix == LOCK and (mark := _mark_of(lock))}
-    until = monotonic() + STALE_S
-    while stale and monotonic() < until:
-        sleep(LOOK_EVERY_S)
-        stale = {lock: mark for lock, mark in stale.items() if _mark_of(lock) == mark}
-    for lock in stale:
-        log.warning("%s is deleted: a killed process left it", lock)
-        lock.unlink(missing_ok=True)
-
-
-def _mark_of(lock: Path) -> tuple[int, int] | None:
-    """Return a mark that changes when somebody touches a lock file; None if there is none."""
-    with suppress(FileNotFoundError):
-        seen = lock.lstat()
-        return seen.st_ino, seen.st_mtime_ns
-    return None
+    Path(repo.path, f"{ref}.lock").unlink(missing_ok=True)
 
 
 def _commit(

@@ -6,23 +6,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import indent
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pygit2
-from pygit2.enums import CredentialType, DiffOption, RepositoryOpenFlag
+from pygit2.enums import CredentialType, DiffOption
 
 from scopes.folders.folder import lock_file
 from scopes.folders.git import (
     BRANCH_PREFIX,
-    PACKED_REFS_FILE,
     Conflict,
     Repository,
     call_of,
     commit_at,
     drop,
-    lock_of,
     merge_trees,
     parent_of,
     recent,
@@ -36,8 +33,6 @@ log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 PUSH_REF = "refs/assistant/push/head"
 """The reference that is sent; it exists only during a push."""
-LOCKED_FILES = ("FETCH_HEAD", "shallow", PACKED_REFS_FILE)
-"""Files that a push locks in the repository, besides references."""
 MAX_COMMITS_CHARS = 6_000
 """Maximum characters of all commits of a push: with the text around them they fit into one message,
 and the maximum of waiting pushes fits into the messages of one card."""
@@ -84,23 +79,16 @@ class Remote:
             repo = self.repository.open()
             own = [commit_at(repo, id) for id in commits]
             branch, address = self.branch(repo), self.address(repo)
-            with self.repository.note_locks(self._locks(repo, branch)):
-                drop(repo, PUSH_REF)
-                for _ in range(MAX_ATTEMPTS):
-                    there = self._fetch(repo, branch)
-                    head, count = there, 0
-                    for commit in own:
-                        if not _is_in(repo, commit, there):
-                            head, count = _on_top(repo, commit, head), count + 1
-                    if head.id == there.id or self._push(repo, head, branch):
-                        return f"{format_count(count, 'commit')} pushed to {branch} of {address}."
+            drop(repo, PUSH_REF)
+            for _ in range(MAX_ATTEMPTS):
+                there = self._fetch(repo, branch)
+                head, count = there, 0
+                for commit in own:
+                    if not _is_in(repo, commit, there):
+                        head, count = _on_top(repo, commit, head), count + 1
+                if head.id == there.id or self._push(repo, head, branch):
+                    return f"{format_count(count, 'commit')} pushed to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
-
-    def _locks(self, repo: pygit2.Repository, branch: str) -> list[Path]:
-        """Return the lock files of a push, except those of references that only we use."""
-        here = [lock_of(repo, each) for each in (*LOCKED_FILES, self._track(branch))]
-        there = open_remote(self.address(repo))
-        return [*here, *([lock_of(there, f"{BRANCH_PREFIX}{branch}")] if there else [])]
 
     def _track(self, branch: str) -> str:
         return f"refs/remotes/{self.name}/{branch}"
@@ -166,16 +154,6 @@ def bare(address: str) -> str:
     if not parts.scheme or not parts.netloc:
         return address
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def open_remote(address: str) -> pygit2.Repository | None:
-    """Return the repository of a remote that is a path: libgit2 writes there without a server."""
-    parts = urlsplit(address)
-    path = unquote(parts.path) if parts.scheme == "file" else address
-    try:
-        return pygit2.Repository(path, RepositoryOpenFlag.NO_SEARCH)
-    except (pygit2.GitError, OSError):
-        return None
 
 
 def https_host(url: str) -> str:
