@@ -331,14 +331,14 @@ async def test_changed_tool_is_disabled_until_confirmed(
                 tool("fresh", schema=TEXT),
             )
             assert sorted(await tools_of(mcp)) == sorted(before)  # it was listed a moment ago
-            mcp.servers[0].connection._listed_at -= 60
+            mcp.servers[0].connection._listings.forget()
             assert list(await tools_of(mcp)) == ["rogue_same"]
             assert "has changed since" in mcp.find_missing()["web/rogue_find"]
             assert "did not have it at first" in mcp.find_missing()["web/rogue_fresh"]
             with pytest.raises(ToolError, match="off until an administrator confirms"):
                 await use(before, "rogue_find", text="a")  # a run that was open
             assert text_of(await use(before, "rogue_same", text="a")) == "a"
-            mcp.servers[0].connection._listed_at -= 60
+            mcp.servers[0].connection._listings.forget()
             await tools_of(mcp)
         assert len(caplog.messages) == 1
         assert "'find', 'fresh'" in caplog.messages[0]
@@ -348,7 +348,7 @@ async def test_changed_tool_is_disabled_until_confirmed(
             await mcp.book.confirm("rogue", {e.offer.name: e.offer.digest for e in statuses[:1]})
             assert sorted(await tools_of(mcp)) == ["rogue_find", "rogue_same"]
             rogue.tell(tool("find", schema={**TEXT, "properties": {}}))
-            mcp.servers[0].connection._listed_at -= 60
+            mcp.servers[0].connection._listings.forget()
             assert await tools_of(mcp) == {}  # its arguments count, too
     finally:
         await database.aclose()

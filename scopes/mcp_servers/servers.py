@@ -1,7 +1,7 @@
 """Connections to tool servers (Model Context Protocol), opened on first use and kept.
 
-The task that enters a client of the SDK must also leave it, so each connection has its own task. It
-connects, lists, watches the connection, and reconnects when it is lost.
+The task that enters a client of the SDK must also leave it, so each connection has its own task,
+which ends with it; the next request starts another one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import anyio
 import httpx2
@@ -26,6 +27,7 @@ from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from scopes.cache import Cache, Clock, Key
 from scopes.mcp_servers.transports import TOO_MUCH, NoToken
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ CLOSE_S = 5.0
 PATIENCE_S, START_S = 2.0, 10.0
 """Seconds that a run waits for a server at its beginning, and after the start of this process."""
 MAX_BACKOFF_S = 60.0
+LISTING: Final[Key] = ("tools",)
 MAX_PAGES, MAX_LISTED = 20, 1_000
 """Maximum pages and tools of one listing; the rest is ignored."""
 DOUBTFUL = (types.INVALID_REQUEST, types.INTERNAL_ERROR)
@@ -147,51 +150,54 @@ class Connection:
         name: str,
         way: TransportOpener,
         timeout_s: float,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         self.name, self.timeout_s, self.trouble = name, timeout_s, ""
-        self._way, self._clock = way, clock
-        self._client: Client | None = None
+        self._way, self._clock, self._began = way, clock, clock()
         self._offers: tuple[Offer, ...] = ()
-        self._listed_at = -FRESH_S
+        self._listings = Cache(FRESH_S, clock)
         self._failures, self._not_before = 0, 0.0
-        self._owner: asyncio.Task[None] | None = None
-        self._wanted, self._stir, self._settled = (asyncio.Event() for _ in range(3))
-        self._lost = self._closing = False
-        self._ended_by = ""
-        self._began = clock()
+        self._task: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[Client | None] = asyncio.Future()
+        """The client that `_task` has opened; None = it failed."""
+        self._ended, self._ended_by = asyncio.Event(), ""
 
     def begin(self) -> None:
         """Connect, in the background."""
-        if self._owner is None or self._owner.done():
-            self._owner = asyncio.create_task(self._own(), name=f"tools of {self.name}")
-        self._wanted.set()
+        if self._task is None or self._task.done():
+            self._opened, self._ended, self._ended_by = asyncio.Future(), asyncio.Event(), ""
+            self._task = asyncio.create_task(self._serve(), name=f"tools of {self.name}")
 
     def patience_s(self) -> float:
         """Return the seconds to wait for it: more while it starts for the first time."""
         started = self._clock() - self._began
-        return PATIENCE_S if self.trouble or self._client else max(PATIENCE_S, START_S - started)
+        is_tried = self.trouble or self._opened.done()
+        return PATIENCE_S if is_tried else max(PATIENCE_S, START_S - started)
 
     async def offers(self, within_s: float) -> tuple[Offer, ...]:
         """Return what it offers, at most a minute old.
 
-        Raises Unreachable, also after `within_s`: then the owner continues, and the next caller may
-        get it.
+        Raises Unreachable, also after `within_s`: then it is still asked, and the next caller may
+        get the answer.
         """
-        if self._client is None or self._clock() - self._listed_at >= FRESH_S:
-            await self._ask(within_s)
+        await self.ready(within_s)
         return self._offers
 
     def still_offers(self, offer: Offer) -> bool:
         """Return whether its description of the tool is unchanged since the last listing."""
         return any(each.digest == offer.digest for each in self._offers)
 
-    async def ready(self) -> Client:
-        """Return the connected client. Raises Unreachable."""
-        if self._client is None:
-            await self._ask(self.timeout_s)
-        assert self._client, "it was asked for"
-        return self._client
+    async def ready(self, within_s: float | None = None) -> Client:
+        """Return the client of a server that has listed its tools a minute ago or later, within the
+        time of a call if None. Raises Unreachable."""
+        most = self.timeout_s if within_s is None else within_s
+        try:
+            async with asyncio.timeout(most):
+                client = await self._connect()
+                await self._listings.get(LISTING, partial(self._list, client))
+        except TimeoutError:
+            raise Unreachable(f"did not answer within {most:g} s") from None
+        return client
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ServerAnswer:
         """Call a tool, once: nothing is repeated. Raises Unreachable."""
@@ -203,7 +209,7 @@ class Connection:
             async with asyncio.timeout(self.timeout_s):
                 found = await client.session.send_request(request, types.CallToolResult)
         except TimeoutError:
-            self._stir.set()
+            self._listings.forget()  # the next call lists again: is it alive?
             raise Unreachable(f"gave no answer within {self.timeout_s:g} s", sent=True) from None
         except ValidationError:
             raise Unreachable("answered with what is no result", sent=True) from None
@@ -215,21 +221,20 @@ class Connection:
             if _is_closed(error):
                 raise self._break() from None
             if error.code in DOUBTFUL:
-                self._stir.set()
+                self._listings.forget()
             return ServerAnswer((error.message,), failed=True)
         return answer_of(found)
 
     async def aclose(self) -> None:
         """End it and its process."""
-        self._closing = True
-        self._stir.set()
-        self._wanted.set()
-        if self._owner is None:
+        await self._listings.aclose()
+        self._ended.set()
+        if self._task is None:
             return
-        if self._client:
-            await asyncio.wait({self._owner}, timeout=CLOSE_S)
-        self._owner.cancel()
-        await asyncio.wait({self._owner})
+        if self._opened.done():
+            await asyncio.wait({self._task}, timeout=CLOSE_S)
+        self._task.cancel()
+        await asyncio.wait({self._task})
 
     def _break(self) -> Unreachable:
         """Note that the connection has ended, and return the error for the current call."""
@@ -238,83 +243,71 @@ class Connection:
 
     def mark_ended(self, why: str = "") -> None:
         """Handle the end of its transport."""
-        self._lost, self._client = True, None
         self._ended_by = self._ended_by or why
-        self._stir.set()
+        self._ended.set()
 
-    async def _ask(self, within_s: float) -> None:
-        """Make the owner connect, or list again, and wait for it."""
+    async def _connect(self) -> Client:
+        """Return the client, a new one if the last connection has ended. Raises Unreachable."""
+        if self._task and self._ended.is_set():
+            await asyncio.wait({self._task})
         wait = self._not_before - self._clock()
-        if self._client is None and wait > 0:
+        if wait > 0 and self._task and self._task.done():
             raise Unreachable(f"{self.trouble}; it is tried again in {wait:.0f} s")
-        settled = self._settled
         self.begin()
-        if self._client:  # otherwise its first list is on the way
-            self._stir.set()
-        try:
-            async with asyncio.timeout(within_s):
-                await settled.wait()
-        except TimeoutError:
-            raise Unreachable(f"did not answer within {within_s:g} s") from None
-        if self._client is None:
+        client = await asyncio.shield(self._opened)
+        if client is None:
             raise Unreachable(self.trouble)
-
-    def _settle(self, trouble: str) -> None:
-        """Pass the state to all who wait."""
-        self.trouble = trouble
-        self._settled.set()
-        self._settled = asyncio.Event()
-
-    async def _own(self) -> None:
-        while not self._closing:
-            await self._wanted.wait()
-            if self._closing:
-                return
-            try:
-                await self._serve()
-                self.trouble = "ended"  # waiters now wait for the next connection
-            except Exception as error:  # top-level boundary: errors of a server stay its own
-                if why(error) != self.trouble:  # log it once for all attempts
-                    log.warning("the tools of %s are away: %s", self.name, why(error))
-                self._wanted.clear()
-                self._failures += 1
-                pause = min(MAX_BACKOFF_S, 2.0 ** (self._failures - 1)) - 1
-                self._not_before = self._clock() + pause
-                self._client = None
-                self._settle(why(error))
-            finally:
-                self._client = None
+        return client
 
     async def _serve(self) -> None:
-        """Connect, list, and list again when asked, until the connection is lost or closed."""
-        self._lost, self._ended_by = False, ""
-        self._stir.clear()
+        """Connect and list, then keep the connection until it is lost or closed."""
         opening = Client(
             self._way(self.mark_ended), message_handler=self._handle_message, cache=None
         )
-        async with asyncio.timeout(CONNECT_S) as limit:
-            async with opening as client:
-                await self._look(client)
-                limit.reschedule(None)
-                while not (self._lost or self._closing):
-                    await self._stir.wait()
-                    self._stir.clear()
-                    if not (self._lost or self._closing):
-                        await self._look(client)
-
-    async def _look(self, client: Client) -> None:
-        """List again; this also shows whether the server is alive."""
-        async with asyncio.timeout(LIST_S):
-            self._offers = await self._list(client)
-        if self._lost:
-            return
-        self._listed_at, self._client, self._failures = self._clock(), client, 0
-        self._wanted.clear()
-        self._settle("")
+        try:
+            async with asyncio.timeout(CONNECT_S) as limit:
+                async with opening as client:
+                    self._offers = await _offers_of(client)
+                    self._listings.put(LISTING, self._offers, FRESH_S)
+                    limit.reschedule(None)
+                    self.trouble, self._failures = "", 0
+                    self._opened.set_result(client)
+                    await self._ended.wait()
+        except Exception as error:  # top-level boundary: errors of a server stay its own
+            self._fail(error)
+        finally:
+            self._ended.set()
+            if not self._opened.done():
+                self._opened.set_result(None)
 
     async def _list(self, client: Client) -> tuple[Offer, ...]:
-        found: dict[str, Offer] = {}
-        cursor: str | None = None
+        """List again; this also shows whether the server is alive. Raises Unreachable."""
+        try:
+            self._offers = await _offers_of(client)
+        except Exception as error:  # top-level boundary: errors of a server stay its own
+            self._fail(error)
+            self.mark_ended()
+            raise Unreachable(self.trouble) from error
+        return self._offers
+
+    def _fail(self, error: Exception) -> None:
+        """Note why it is away, log it once for all attempts, and pause before the next one."""
+        if why(error) != self.trouble:
+            log.warning("the tools of %s are away: %s", self.name, why(error))
+        self.trouble = why(error)
+        self._failures += 1
+        pause = min(MAX_BACKOFF_S, 2.0 ** (self._failures - 1)) - 1
+        self._not_before = self._clock() + pause
+
+    async def _handle_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._listings.forget()  # list again at the next request, not at each notice
+
+
+async def _offers_of(client: Client) -> tuple[Offer, ...]:
+    found: dict[str, Offer] = {}
+    cursor: str | None = None
+    async with asyncio.timeout(LIST_S):
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
@@ -323,8 +316,4 @@ class Connection:
             cursor = page.next_cursor
             if not cursor or len(found) >= MAX_LISTED:
                 break
-        return tuple(found.values())[:MAX_LISTED]
-
-    async def _handle_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self._listed_at = -FRESH_S  # list again at the next request, not at each notice
+    return tuple(found.values())[:MAX_LISTED]
