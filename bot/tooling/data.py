@@ -60,8 +60,6 @@ class DataTools(ToolProvider):
         databases, sheets = self.databases(), self.sheets()
         clients: dict[type, object] = {}
         if databases:
-            if any(isinstance(source, Duck) for source in databases.values()):
-                self.pool.warm()
             labels, rows = self._labels(databases), self.settings.data.max_rows
             clients[Databases] = Databases(databases, labels, rows)
         if sheets:

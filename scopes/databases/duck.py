@@ -35,14 +35,8 @@ class DuckPool:
 
     memory_mb: int
     """Megabytes of address space of each."""
-    _idle: list[tuple[Source | None, WorkerProcess]] = field(default_factory=list)
+    _idle: list[tuple[Source, WorkerProcess]] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
-
-    def warm(self) -> None:
-        """Start one in advance if there is none; returns at once."""
-        if not self._idle:
-            self._idle.append((None, self._new()))
-            self._idle[0][1].start()
 
     @asynccontextmanager
     async def worker(self, source: Source) -> AsyncIterator[WorkerProcess]:
@@ -58,7 +52,7 @@ class DuckPool:
 
     def _take(self, source: Source) -> WorkerProcess:
         for entry in reversed(self._idle):
-            if entry[0] in (source, None):
+            if entry[0] == source:
                 self._idle.remove(entry)
                 return entry[1]
         return self._new()
