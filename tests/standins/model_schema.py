@@ -60,7 +60,6 @@ def check_strict_schema(schema: Json, where: str, total: Complexity) -> None:
     """Refuse what constrained decoding does not support, and add up the schema's complexity."""
     for node in _nodes(schema, where):
         _check_strict_node(node, where, total)
-    _check_references(schema, where)
 
 
 def check_complexity(total: Complexity, strict_tools: int) -> None:
@@ -118,21 +117,3 @@ def _check_strict_node(node: Json, where: str, total: Complexity) -> None:
             "Please set 'additionalProperties' to false"
         )
     total.optional += len(set(node.get("properties", {})) - set(node.get("required", [])))
-
-
-def _check_references(schema: Json, where: str) -> None:
-    """Refuse references that leave the schema, lead nowhere, or lead back to themselves."""
-    parts = {
-        f"#/{key}/{n}": part for key in _DEFINITIONS for n, part in schema.get(key, {}).items()
-    }
-    body = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
-
-    def follow(node: Json, path: tuple[str, ...]) -> None:
-        for reference in [str(n["$ref"]) for n in _nodes(node, where) if "$ref" in n]:
-            if reference in path:
-                invalid(f"{where}: Circular reference detected in schema definitions: {reference}")
-            if reference not in parts:
-                invalid(f"{where}: Reference {reference!r} cannot be resolved inside the schema")
-            follow(parts[reference], (*path, reference))
-
-    follow(body, ())
