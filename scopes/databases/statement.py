@@ -34,8 +34,6 @@ DIALECTS = {"DuckDB": "duckdb", "BigQuery": "bigquery", "PostgreSQL": "postgres"
 FUNCTIONS = {"PostgreSQL": POSTGRESQL, "BigQuery": BIGQUERY}
 READS = (exp.Query, exp.Values)
 """Statements that only read if all their parts do."""
-DUCKDB_READ_STATEMENTS = (*READS, exp.Describe, exp.Pivot, exp.Show, exp.Summarize)
-"""The same in DuckDB."""
 ALLOWED_NODES = (
     *(exp.Condition, exp.Query, exp.Values, exp.Table, exp.TableAlias, exp.Identifier, exp.Var),
     *(exp.Star, exp.Alias, exp.Aliases, exp.With, exp.CTE, exp.From, exp.Join, exp.Lateral),
@@ -134,23 +132,22 @@ def _parser_of(dialect: str) -> Callable[[], Any]:
 def refusal(text: str, dialect: str = "") -> str:
     """Return why this is not a single statement that only reads, for the model; "" if it is.
 
-    `dialect` is that of `SourceDatabase.dialect`. A statement that sqlglot cannot parse as DuckDB
-    is left to DuckDB, whose process checks every statement with its own parser.
+    `dialect` is that of `SourceDatabase.dialect`. The process of DuckDB checks every statement with
+    its own parser.
     """
     if len(text) > MAX_CHARS:
         return f"A statement has at most {MAX_CHARS:,} characters."
+    if dialect == "DuckDB":
+        return ""
     try:
         statement = read(text, DIALECTS.get(dialect, ""))
     except SqlglotError as error:
-        return "" if dialect == "DuckDB" else _unreadable(error, dialect)
+        return _unreadable(error, dialect)
     except (RecursionError, TooDeep):
-        return "" if dialect == "DuckDB" else TOO_DEEP
-    kinds = DUCKDB_READ_STATEMENTS if dialect == "DuckDB" else READS
-    if len(statement.trees) != 1 or not isinstance(statement.trees[0], kinds):
+        return TOO_DEEP
+    if len(statement.trees) != 1 or not isinstance(statement.trees[0], READS):
         return ONE_SELECT_ERROR
-    if why := _table_refusal(statement, dialect):
-        return why
-    return "" if dialect == "DuckDB" else _part_refusal(statement, text, dialect)
+    return _table_refusal(statement, dialect) or _part_refusal(statement, text, dialect)
 
 
 def _unreadable(error: SqlglotError, dialect: str) -> str:
@@ -169,7 +166,7 @@ def _table_refusal(statement: ParsedStatement, dialect: str) -> str:
             names = ".".join(names).split(".")
         if any(map(PATH.search, names)):
             return PATH_ERROR
-        if dialect != "DuckDB" and _is_of_system(names, dialect):
+        if _is_of_system(names, dialect):
             return SYSTEM_ACCESS_ERROR
     return ""
 
