@@ -1,4 +1,4 @@
-"""Read a standard Slack export (a zip of JSON files, modelled by pydantic) into a workspace."""
+"""Read a standard Slack export (a zip of JSON files) into the values of a workspace."""
 
 import json
 import lzma
@@ -6,115 +6,78 @@ import re
 import struct
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bot.local.workspace import (
     Channel,
-    File,
     Message,
-    Reaction,
-    Team,
+    OptionalTs,
     Timeline,
     User,
     Workspace,
     micros,
 )
 
-# ---- the JSON of an export; `value` converts each model to a value of the workspace
+Json = Mapping[str, Any]
+_USER, _CHANNEL, _MESSAGE = TypeAdapter(User), TypeAdapter(Channel), TypeAdapter(Message)
+_TS: TypeAdapter[str] = TypeAdapter(OptionalTs)
 
 
-Ts = Annotated[str, Field(pattern=r"^\d{1,12}\.\d{1,6}$")]
-OptionalTs = Annotated[str, Field(pattern=r"^(\d{1,12}\.\d{1,6})?$")]
+class ExportEntry(NamedTuple):
+    """A message of a day, or the record of an edit or of a deletion."""
+
+    message: Message
+    changed: Message | None
+    """The message after an edit."""
+    deleted: str
+    """Timestamp of the message that was deleted."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+def _take(entry: Any, names: str) -> dict[str, Any]:
+    """Return these members of an object without empty ones; none if it is no object."""
+    found = entry if isinstance(entry, dict) else {}
+    return {name: found[name] for name in names.split() if found.get(name)}
 
 
-class ExportProfile(_Model):
-    name: str = ""
-    real_name: str = ""
-    display_name: str = ""
-    title: str = ""
-
-    def user(self, id: str) -> User:
-        return User(id, self.name or id, self.real_name, self.display_name)
+def _user(entry: Any) -> User:
+    (profile,) = _take(entry, "profile").values() or ({},)
+    names = _take(profile, "real_name display_name title")
+    return _with_name(names | _take(entry, "id name real_name tz is_bot deleted"))
 
 
-class ExportUser(_Model):
-    id: str = Field(min_length=1)
-    name: str = ""
-    real_name: str = ""
-    team_id: str = ""
-    tz: str = "Etc/UTC"
-    is_bot: bool = False
-    deleted: bool = False
-    profile: ExportProfile = ExportProfile()
-
-    def value(self) -> User:
-        names = self.profile.model_dump() | {
-            "name": self.name or self.id,
-            "real_name": self.real_name or self.profile.real_name,
-        }
-        return User(**self.model_dump(exclude={"profile", "team_id"}) | names)
+def _with_name(fields: dict[str, Any]) -> User:
+    return _USER.validate_python({"name": fields.get("id"), **fields})
 
 
-class ExportChannel(_Model):
-    id: str = Field(min_length=1)
-    name: str = ""
-    creator: str = ""
-    members: tuple[str, ...] = ()
-    topic: str = Field("", validation_alias=AliasPath("topic", "value"))
-    is_archived: bool = False
-
-    def value(self, **kind: Any) -> Channel:
-        return Channel(**self.model_dump(), **kind)
+def _channel(entry: Any, kind: Mapping[str, bool]) -> Channel:
+    topic = _take(_take(entry, "topic").get("topic"), "value").get("value", "")
+    named = _take(entry, "id name creator members is_archived")
+    return _CHANNEL.validate_python({"name": "", **named, "topic": topic, **kind})
 
 
-class ExportMessage(_Model):
-    """A message, or the record of an edit (`message`) or of a deletion (`deleted_ts`)."""
-
-    ts: Ts
-    text: str = ""
-    user: str = ""
-    bot_id: str = ""
-    username: str = ""
-    team: str = ""
-    thread_ts: OptionalTs = ""
-    subtype: str = ""
-    edited: OptionalTs = Field("", validation_alias=AliasPath("edited", "ts"))
-    reactions: tuple[Reaction, ...] = ()
-    files: tuple[File | None, ...] = ()
-    attachments: tuple[dict[str, Any], ...] = ()
-    blocks: tuple[dict[str, Any], ...] = ()
-    user_profile: ExportProfile | None = None
-    message: "ExportMessage | None" = None
-    deleted_ts: OptionalTs = ""
-
-    def value(self) -> Message:
-        return Message(
-            self.ts,
-            self.text,
-            self.user,
-            self.bot_id,
-            self.username,
-            self.thread_ts,
-            self.subtype,
-            self.edited,
-            reactions=self.reactions,
-            files=tuple(filter(None, self.files)),
-            attachments=self.attachments,
-            blocks=self.blocks,
-        )
+def _message(entry: Any) -> Message:
+    fields = _take(
+        entry,
+        "ts text user bot_id username thread_ts subtype reactions files attachments blocks",
+    )
+    if isinstance(files := fields.get("files"), list):
+        fields["files"] = [file for file in files if file]
+    edited = _take(_take(entry, "edited").get("edited"), "ts").get("ts", "")
+    return _MESSAGE.validate_python({**fields, "edited": edited})
 
 
-Entry = TypeVar("Entry", ExportUser, ExportChannel)
+def _entry(entry: Any) -> ExportEntry:
+    more = _take(entry, "message deleted_ts")
+    changed = _message(more["message"]) if "message" in more else None
+    return ExportEntry(_message(entry), changed, _TS.validate_python(more.get("deleted_ts", "")))
+
+
 MAX_TOTAL_BYTES = 2 * 1024**3
 MAX_MEMBER_BYTES = 200 * 1024**2
 
@@ -178,7 +141,6 @@ class _Reader:
         self.name = name
         self.problems: list[str] = []
         self.profiles: dict[str, User] = {}
-        self.teams: Counter[str] = Counter()
         self.members = {i.filename: i for i in archive.infolist() if i.filename}
         if sum(info.file_size for info in self.members.values()) > MAX_TOTAL_BYTES:
             raise ExportError(f"{name} unpacks to more than 2 GB. Export a shorter time range.")
@@ -194,9 +156,7 @@ class _Reader:
             )
         channels = tuple(self._channel(*found) for found in conversations.values())
         self._report_unread({folder for folder, _ in conversations.values()})
-        team = self.teams.most_common(1)[0][0] if self.teams else Team().id
         return Workspace(
-            team=Team(id=team),
             users=tuple((self.profiles | users).values()),
             channels=channels,
             problems=tuple(self.problems),
@@ -229,24 +189,22 @@ class _Reader:
         if self.root + "users.json" not in self.members:
             self.problems.append("users.json: not in the export; people are shown by their ids")
             return
-        for user in self._valid("users.json", ExportUser, self._require_entries("users.json")):
-            self.teams[user.team_id] += bool(user.team_id)
-            yield user.value()
+        for entry in self._require_entries("users.json"):
+            try:
+                yield _user(entry)
+            except ValidationError as error:
+                self._skip("users.json", f"one user is not usable ({_reason(error)})")
 
     def _conversations(self) -> Iterator[tuple[str, Channel]]:
         """Yield each conversation with the name of its folder."""
         for file, flags in _CONVERSATIONS:
-            for conversation in self._valid(file, ExportChannel, self._list_entries(file)):
-                yield conversation.name or conversation.id, conversation.value(**flags)
-
-    def _valid(self, file: str, kind: type[Entry], entries: Iterable[Any]) -> Iterator[Entry]:
-        """Yield the usable entries of a list."""
-        noun = "user" if kind is ExportUser else "conversation"
-        for entry in entries:
-            try:
-                yield kind.model_validate(entry)
-            except ValidationError as error:
-                self._skip(file, f"one {noun} is not usable ({_reason(error)})")
+            for entry in self._list_entries(file):
+                try:
+                    channel = _channel(entry, flags)
+                except ValidationError as error:
+                    self._skip(file, f"one conversation is not usable ({_reason(error)})")
+                else:
+                    yield channel.name or channel.id, channel
 
     def _list_entries(self, file: str) -> list[Any]:
         if file == "channels.json":
@@ -268,7 +226,7 @@ class _Reader:
             ) from None
 
     def _channel(self, folder: str, channel: Channel) -> Channel:
-        found: list[ExportMessage] = []
+        found: list[ExportEntry] = []
         for day in self.days.get(folder, []):
             found.extend(self._day(f"{folder}/{day}"))
         messages, deleted = _apply_changes(found)
@@ -283,7 +241,7 @@ class _Reader:
             )
         return replace(channel, messages=tuple(timeline.all()))
 
-    def _day(self, file: str) -> Iterator[ExportMessage]:
+    def _day(self, file: str) -> Iterator[ExportEntry]:
         try:
             entries = self._entries(file)
         except _DamagedError as error:
@@ -292,19 +250,20 @@ class _Reader:
         damaged: list[str] = []
         for number, entry in enumerate(entries, 1):
             try:
-                message = ExportMessage.model_validate(entry)
+                yield _entry(entry)
             except ValidationError as error:
                 damaged.append(f"message {number}: {_reason(error)}")
             else:
-                self._note_people(message)
-                yield message
+                self._note_people(entry)
         if damaged:
             self._skip(file, f"{len(damaged)} message(s) not usable and missing ({damaged[0]})")
 
-    def _note_people(self, message: ExportMessage) -> None:
-        self.teams[message.team] += bool(message.team)
-        if message.user and message.user_profile and message.user not in self.profiles:
-            self.profiles[message.user] = message.user_profile.user(message.user)
+    def _note_people(self, entry: Json) -> None:
+        id, profile = entry.get("user"), entry.get("user_profile")
+        if id and profile and id not in self.profiles:
+            with suppress(ValidationError):
+                names = _take(profile, "name real_name display_name")
+                self.profiles[id] = _with_name({**names, "id": id})
 
     def _entries(self, file: str) -> list[Any]:
         """Return the JSON list in a file of the export. Raises _DamagedError with the reason."""
@@ -351,19 +310,18 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def _apply_changes(entries: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[str]]:
+def _apply_changes(entries: Iterable[ExportEntry]) -> tuple[dict[int, Message], set[str]]:
     """Apply edits and deletions; return the messages by time, and the deleted timestamps."""
     messages: dict[int, Message] = {}
     deleted: set[str] = set()
-    for entry in sorted(entries, key=lambda entry: micros(entry.ts)):
-        if entry.subtype == "message_changed" and entry.message:
-            changed = entry.message.value()
-            messages[micros(changed.ts)] = replace(changed, edited=changed.edited or entry.ts)
-        elif entry.subtype == "message_deleted" and entry.deleted_ts:
-            messages.pop(micros(entry.deleted_ts), None)
-            deleted.add(entry.deleted_ts)
-        elif entry.subtype != "message_replied":
-            messages[micros(entry.ts)] = entry.value()
+    for message, changed, gone in sorted(entries, key=lambda entry: micros(entry.message.ts)):
+        if message.subtype == "message_changed" and changed:
+            messages[micros(changed.ts)] = replace(changed, edited=changed.edited or message.ts)
+        elif message.subtype == "message_deleted" and gone:
+            messages.pop(micros(gone), None)
+            deleted.add(gone)
+        elif message.subtype != "message_replied":
+            messages[micros(message.ts)] = message
     return messages, deleted
 
 

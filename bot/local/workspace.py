@@ -3,8 +3,14 @@
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+Id = Annotated[str, Field(min_length=1)]
+Ts = Annotated[str, Field(pattern=r"^\d{1,12}\.\d{1,6}$")]
+OptionalTs = Annotated[str, Field(pattern=r"^(\d{1,12}\.\d{1,6})?$")]
+"""Slack timestamps, as a loader checks them."""
 SLACKBOT = "USLACKBOT"
 TOMBSTONE_TEXT = "This message was deleted."
 
@@ -33,7 +39,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    id: str
+    id: Id
     name: str = ""
     """Slack's handle, like "ana.ruiz"."""
     real_name: str = ""
@@ -88,17 +94,17 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    ts: str
+    ts: Ts
     text: str = ""
     user: str = ""
     """Empty for bots that have no user."""
     bot_id: str = ""
     username: str = ""
     """The name under which a bot posted."""
-    thread_ts: str = ""
+    thread_ts: OptionalTs = ""
     """The root of this reply's thread; empty (or its own ts) for a top-level message."""
     subtype: str = ""
-    edited: str = ""
+    edited: OptionalTs = ""
     """Timestamp of the last edit; empty = never edited."""
     reactions: tuple[Reaction, ...] = ()
     files: tuple[File, ...] = ()
@@ -117,7 +123,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    id: str
+    id: Id
     name: str
     """Empty for a direct message."""
     messages: tuple[Message, ...] = ()
