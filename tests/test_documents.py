@@ -31,6 +31,7 @@ from openpyxl.comments import Comment
 from pdf_kit import CATALOG, pdf, pdf_file, stream, text_object
 from pptx.util import Inches
 
+from scopes.documents.pdf import LOCKED_MESSAGE
 from scopes.documents.text import (
     DAMAGED_MESSAGE,
     READER,
@@ -39,7 +40,7 @@ from scopes.documents.text import (
     DocumentText,
     read_document,
 )
-from scopes.documents.worker import LOCKED_PDF_MESSAGE, MAX_CPU_S, OLE_REFUSALS, UNKNOWN
+from scopes.documents.worker import MAX_CPU_S, OLE_REFUSALS, UNKNOWN
 
 ROOM = 20_000
 HEIDI = "Größe über 5 €, Maße: weiß"
@@ -394,7 +395,7 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
     ),
     "a PDF with a password": (
         lambda: pdf(text_object("x"), password=b"secret"),
-        LOCKED_PDF_MESSAGE,
+        LOCKED_MESSAGE,
     ),
     "a PDF of 10,000 pages": (many_pages, Read(("page",), "text of 200 of 10000 pages", cut=True)),
     "a PDF with a deep tree": (deep_pages, DAMAGED_MESSAGE),

@@ -13,19 +13,20 @@ import pytest
 from pdf_kit import CATALOG, HELVETICA, compressed_stream, pdf, pdf_file, stream, text_object
 
 import scopes
-from scopes.documents.pdf import PdfText, text_of
+from scopes.documents.pdf import text_of
+from scopes.documents.text import DocumentText
 from scopes.programs import WorkerDied, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
 
 
-def read(data: bytes, max_pages: int = 9, max_chars: int = 9_000) -> PdfText:
+def read(data: bytes, max_pages: int = 9, max_chars: int = 9_000) -> DocumentText:
     return text_of(data, max_pages, max_chars)
 
 
 def text(data: bytes) -> str:
     found = read(data)
-    assert found.read == found.pages
+    assert not found.cut
     return found.text
 
 
@@ -47,12 +48,13 @@ def one_page(contents: bytes, page: bytes = b"", more: Sequence[bytes] = ()) -> 
     return pdf_file([*objects, HELVETICA, facts, contents, *more])
 
 
-def test_text_is_limited_to_max_pages_and_one_character_over_max_chars() -> None:
+def test_text_is_limited_to_max_pages_and_max_chars() -> None:
     found = read(pdf(*[text_object("x")] * 5), max_pages=3)
-    assert (found.pages, found.read, found.text) == (5, 3, "x\n\nx\n\nx")
+    facts = "PDF, text of 3 of 5 pages"
+    assert found == DocumentText("x\n\nx\n\nx", facts, cut=True)
     found = read(pdf(*[text_object("x" * 40)] * 5), max_chars=50)
-    assert (found.pages, found.read, len(found.text)) == (5, 2, 51)
-    assert read(pdf(b"")) == PdfText("", pages=1, read=1, images=0)
+    assert (found.facts, found.cut, len(found.text)) == ("PDF, text of 2 of 5 pages", True, 50)
+    assert read(pdf(b"")) == DocumentText("", "PDF, text of 1 of 1 pages", cut=False)
 
 
 @pytest.mark.parametrize("drawn", [True, False])
@@ -80,7 +82,7 @@ GOOD, WORDS = (
 
 
 def test_damaged_pages_are_skipped_and_invalid_page_sizes_ignored() -> None:
-    assert read(GOOD.replace(b"/Type /Page /", b"/Type /Rage /", 1)).read == 1
+    assert "text of 1 of" in read(GOOD.replace(b"/Type /Page /", b"/Type /Rage /", 1)).facts
     assert read(GOOD.replace(b"/Kids [4 0 R", b"/Kids [9 9 R")).text == "more"
     for box in (b"[-1e38 -1e38 1e38 1e38]", b"[0 0 0 0]", b"[nan 1]", b"6 0 R"):
         assert text(GOOD.replace(b"[0 0 612 792]", box)) == WORDS  # a page may be of any size
@@ -89,7 +91,8 @@ def test_damaged_pages_are_skipped_and_invalid_page_sizes_ignored() -> None:
 DAMAGED = """
 import random, sys
 from scopes.programs import limit
-from scopes.documents.pdf import PdfUnreadable, text_of
+from scopes.documents.pdf import text_of
+from scopes.documents.text import DAMAGED_MESSAGE, DocumentRefused
 limit(memory=512 << 20, seconds=60)
 good, chance, errors = sys.stdin.buffer.read(), random.Random(7), set()
 for _ in range(int(sys.argv[1])):
@@ -99,8 +102,8 @@ for _ in range(int(sys.argv[1])):
     try:
         text_of(bytes(bad), 9, 9_000)
         errors.add("")
-    except PdfUnreadable as error:
-        errors.add(str(error))
+    except DocumentRefused as error:
+        errors.add("damaged" if str(error) == DAMAGED_MESSAGE else str(error))
 print(*sorted(errors), sep=",")
 """
 

@@ -7,10 +7,17 @@ only our own programs call it, `scopes.documents.worker` and `scopes.pages.worke
 from __future__ import annotations
 
 from ctypes import POINTER, c_char
-from dataclasses import dataclass
 from typing import Final
 
 from pypdfium2 import PdfDocument, PdfiumError, raw
+
+from scopes.documents.text import (
+    DAMAGED_MESSAGE,
+    DocumentRefused,
+    DocumentText,
+    facts_of,
+    pictures,
+)
 
 NO_FONTS: Final = (POINTER(c_char) * 1)()
 """Folders of fonts: none. Otherwise PDFium opens all fonts of the machine; the text needs none."""
@@ -20,24 +27,11 @@ HYPHEN: Final = "\ufffe"
 """PDFium's character for a hyphen at the end of a line."""
 
 
-class PdfUnreadable(Exception):
-    """A PDF that gives no text: it is `encrypted`, with a password, or `damaged`."""
+LOCKED_MESSAGE: Final = "is a PDF with a password, which I cannot open: send it without one"
 
 
-@dataclass(frozen=True, slots=True)
-class PdfText:
-    """The text of the pages that were read."""
-
-    text: str
-    """At most the requested characters, and one more if there are more."""
-    pages: int
-    """Pages in all."""
-    read: int
-    images: int
-
-
-def text_of(data: bytes, max_pages: int, max_chars: int) -> PdfText:
-    """Return the text of the first pages without damaged ones. Raises PdfUnreadable.
+def text_of(data: bytes, max_pages: int, max_chars: int) -> DocumentText:
+    """Return the text of the first pages without damaged ones. Raises DocumentRefused.
 
     Text that a reader does not see is included: white, covered, on a layer that is off, outside of
     the page or of its crop box. If the file has other words for a drawn text (`ToUnicode`,
@@ -64,7 +58,9 @@ def text_of(data: bytes, max_pages: int, max_chars: int) -> PdfText:
                     break
     except PdfiumError as error:
         locked = error.err_code == raw.FPDF_ERR_PASSWORD
-        raise PdfUnreadable("encrypted" if locked else "damaged") from None
+        raise DocumentRefused(LOCKED_MESSAGE if locked else DAMAGED_MESSAGE) from None
     if not parts:
-        raise PdfUnreadable("damaged")
-    return PdfText("\n\n".join(parts)[: max_chars + 1], pages, len(parts), images)
+        raise DocumentRefused(DAMAGED_MESSAGE)
+    text, read = "\n\n".join(parts), f"PDF, text of {len(parts)} of {pages} pages"
+    cut = len(text) > max_chars or len(parts) < pages
+    return DocumentText(text[:max_chars], facts_of(read, pictures(images)), cut)

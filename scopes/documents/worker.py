@@ -18,13 +18,11 @@ from scopes.confinement import serve_confined
 from scopes.documents import pdf
 from scopes.documents.slides import Presentation
 from scopes.documents.text import (
-    DAMAGED_MESSAGE,
     DocumentRefused,
     DocumentText,
     beginning,
     facts_of,
     json_reply,
-    pictures,
 )
 from scopes.documents.word import WordDocument
 from scopes.documents.workbook import ExcelWorkbook
@@ -50,7 +48,6 @@ OLE_REFUSALS: Final = {
     "save it as .pptx",
 }
 """Name of a stream in such a file -> why it is not read."""
-LOCKED_PDF_MESSAGE: Final = "is a PDF with a password, which I cannot open: send it without one"
 UNKNOWN: Final = "is of a kind that I cannot read: save it as text, CSV, PDF, .docx, .xlsx or .pptx"
 NO_TEXT_MESSAGE: Final = (
     "has no text that I can read ({}): if its pages are pictures, send them as images"
@@ -68,7 +65,7 @@ def text_of(data: bytes, max_chars: int, source: bool, charset: str) -> Document
     if not data:
         raise DocumentRefused("is empty")
     if b"%PDF-" in data[:1024]:
-        return _pdf(data, max_chars)
+        return pdf.text_of(data, MAX_PAGES, max_chars)
     if data.startswith(b"PK\x03\x04"):
         return _office(data, max_chars)
     if data.startswith(OLE):
@@ -77,18 +74,6 @@ def text_of(data: bytes, max_chars: int, source: bool, charset: str) -> Document
     if HTML.match(data[:1024]) and not source:
         return _page(data, max_chars)
     return _plain(data, charset)
-
-
-def _pdf(data: bytes, max_chars: int) -> DocumentText:
-    try:
-        found = pdf.text_of(data, MAX_PAGES, max_chars)
-    except pdf.PdfUnreadable as error:
-        raise DocumentRefused(
-            LOCKED_PDF_MESSAGE if str(error) == "encrypted" else DAMAGED_MESSAGE
-        ) from None
-    read = f"PDF, text of {found.read} of {found.pages} pages"
-    cut = len(found.text) > max_chars or found.read < found.pages
-    return DocumentText(found.text[:max_chars], facts_of(read, pictures(found.images)), cut)
 
 
 def _office(data: bytes, max_chars: int) -> DocumentText:
