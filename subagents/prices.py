@@ -9,9 +9,9 @@ from typing import Any
 
 from genai_prices import Usage as PricedUsage
 from genai_prices import calc_price
-from genai_prices.types import TieredPrices
+from genai_prices.types import ModelPrice, calc_unit_price
 
-from subagents.budget import Amount
+from subagents.budget import NANOUSD_PER_USD, Amount
 
 PRICE_LISTS = {
     "anthropic": ("anthropic", 1.0),
@@ -23,7 +23,6 @@ PRICE_LISTS = {
 
 Vertex asks 10 % more outside of its global endpoint (platform.claude.com, Pricing).
 """
-FIELDS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,59 +56,30 @@ class Usage:
         return cls(*(max(0, int(reported.get(f"{name}_tokens") or 0)) for name in names))
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Nanodollars per token, for prompts of more than `above` tokens."""
-
-    above: int
-    input: float
-    output: float
-    cache_read: float
-    cache_write: float
-
-
 @cache
-def rates(model: str, prices: str = "anthropic") -> tuple[Rates, ...]:
-    """Return rates by size of prompt, largest first; empty if the price is unknown.
-
-    `prices` is one of SELLERS.
-
-    genai-prices takes 0.25 ms per call, so its list is read once per model. A prompt over a
-    threshold pays the higher rate for all of its tokens. Where no price of cached tokens is listed,
-    they cost as much as others.
-    """
-    provider, factor = PRICE_LISTS[prices]
+def _price_of(model: str, provider: str) -> ModelPrice | None:
+    """Return the listed price of a model: finding it takes longer than all else here."""
     try:
-        found = calc_price(PricedUsage(input_tokens=1), model, provider_id=provider).model_price
+        return calc_price(PricedUsage(input_tokens=1), model, provider_id=provider).model_price
     except LookupError:
-        return ()
-    values = [getattr(found, name) or found.input_mtok for name in FIELDS]
-    starts = {t.start for v in values if isinstance(v, TieredPrices) for t in v.tiers}
-    return tuple(
-        Rates(start, *[factor * _rate(v, start) for v in values])
-        for start in sorted(starts | {-1}, reverse=True)
-    )
-
-
-def _rate(value: Any, above: int) -> float:
-    """Convert a price: dollars per million tokens are thousandths of nanodollars per token."""
-    if isinstance(value, TieredPrices):
-        fitting = [t.price for t in value.tiers if t.start <= above]
-        value = fitting[-1] if fitting else value.base
-    return float(value or 0) * 1000
+        return None
 
 
 def cost_nanousd(model: str, usage: Usage, prices: str = "anthropic") -> int | None:
-    """Return the cost of one call; None if unknown. Prices have tiers: never sum usage first."""
-    for each in rates(model, prices):
-        if usage.prompt > each.above:
-            return round(
-                usage.input * each.input
-                + usage.output * each.output
-                + usage.cache_read * each.cache_read
-                + usage.cache_write * each.cache_write
-            )
-    return None
+    """Return the cost of one call; None if unknown. Prices have tiers: never sum usage first.
+
+    `prices` is one of PRICE_LISTS. A prompt over a threshold pays the higher rate for all of its
+    tokens. Where no price of cached tokens is listed, they cost as much as others.
+    """
+    provider, factor = PRICE_LISTS[prices]
+    if (listed := _price_of(model, provider)) is None:
+        return None
+    rates = {name: getattr(listed, f"{name}_mtok") or listed.input_mtok for name in usage.__slots__}
+    usd = sum(
+        calc_unit_price(rate, getattr(usage, name), usage.prompt, per=1_000_000)
+        for name, rate in rates.items()
+    )
+    return round(float(usd) * NANOUSD_PER_USD * factor)
 
 
 def sum_usd(one: float | None, other: float | None) -> float | None:
