@@ -37,7 +37,7 @@ from subagents.fanout import Fanout
 from subagents.gate import explain
 from subagents.overlap import shingles
 from subagents.result import Finding, SubagentResult, join_labels
-from subagents.summary import finding_line, overview, parent_view, room_for
+from subagents.summary import finding_line, overview
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
 
@@ -186,7 +186,7 @@ class Delegation:
     """Names of the sources that subagents were given, by handle."""
     threads: dict[str, Sequence[str]] = field(default_factory=dict)
     """Id of each finding that the parent may refer to -> ids of the threads in its evidence."""
-    _returned: list[SubagentResult] = field(default_factory=list)
+    returned: list[SubagentResult] = field(default_factory=list)
     """Results whose view the parent has seen."""
     _by_id: dict[str, Finding] = field(default_factory=dict)
     """Findings that the parent may refer to, by id."""
@@ -197,12 +197,6 @@ class Delegation:
 
     def __post_init__(self) -> None:
         self._know(self.earlier.values())
-
-    @property
-    def views(self) -> Mapping[str, str]:
-        """Id of each subagent that has returned -> the view of its result alone."""
-        cap = self.fanout.run.limits.max_result_tokens
-        return {r.id: parent_view(r, room_for(r, cap), with_reporters=True) for r in self._returned}
 
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [await self._plan(call, ctx) for call in calls]
@@ -240,7 +234,7 @@ class Delegation:
 
     def record_view(self, results: Sequence[SubagentResult], text: str) -> None:
         """Note that the parent was shown `text`, the view of these results."""
-        self._returned += results
+        self.returned += results
         self._know(finding for result in results for finding in result.findings)
         self.guard.note_view(text)
 
@@ -293,10 +287,10 @@ class Delegation:
     def _find_contested(self, names: Sequence[str]) -> list[Pair]:
         """Return the contradictions among these results; raise BriefRefused if there are none."""
         ids = {name.strip("[]") for name in names}
-        found = [f for result in self._returned for f in result.findings]
-        if unknown := ids - {f.id for f in found} - {r.id for r in self._returned}:
+        found = [f for result in self.returned for f in result.findings]
+        if unknown := ids - {f.id for f in found} - {r.id for r in self.returned}:
             raise BriefRefused("results", f"no result {min(unknown)[:40]!r} was returned here")
-        owners = {f.id: result.id for result in self._returned for f in result.findings}
+        owners = {f.id: result.id for result in self.returned for f in result.findings}
         chosen = [f for f in found if not ids or f.id in ids or owners[f.id] in ids]
         pairs = contradictions(chosen)[:MAX_CONTRADICTIONS]
         if not pairs and len(ids) == len(chosen) == 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from config.prompts import prompt
@@ -16,7 +16,7 @@ from subagents.delegation import Delegation
 from subagents.delimiter import shorten
 from subagents.events import ParentHandedOver
 from subagents.prices import Usage, sum_usd
-from subagents.summary import fit_views
+from subagents.summary import overview
 from subagents.trajectory import Origin
 
 MAX_SESSIONS = 5
@@ -37,20 +37,23 @@ class ParentRun:
 
 
 def package(
-    request: str, ending: Ending, views: Mapping[str, str], label: Label, max_tokens: int
+    request: str, ending: Ending, delegation: Delegation, label: Label, max_tokens: int
 ) -> Block:
     """Return the package for the next session: goal, state, views so far with their ids, label."""
+    results = list({result.id: result for result in delegation.returned}.values())
     state = shorten(ending.text, 300) or "nothing was written yet"
     head = [
         prompt("handoff"),
         f"GOAL: {shorten(request, 500)}",
-        f"STATE: {len(views)} subagents have returned. Last words of the earlier session: {state}",
+        f"STATE: {len(results)} subagents have returned. "
+        f"Last words of the earlier session: {state}",
         f"LABEL: {json.dumps(label.to_json())}",
         "OPEN: whatever of the goal the results below do not answer.",
         "RESULTS:",
     ]
     room = max_tokens - estimate_tokens("\n".join(head))
-    return text_block("\n".join([*head, fit_views(views, room)]))
+    each = delegation.fanout.run.limits.max_result_tokens
+    return text_block("\n".join([*head, overview(results, each, room)]))
 
 
 async def run_parent(
@@ -90,6 +93,6 @@ async def run_parent(
             return done
         reading.forget_unsent()
         cap = int(PACKAGE_SHARE * spec.context_limit)
-        block = package(request, done.ending, delegation.views, reading.label, cap)
+        block = package(request, done.ending, delegation, reading.label, cap)
         opening = [*spec.opening, (Origin.HANDOFF, block, context)]
         run.emit(ParentHandedOver(done.sessions + 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from scopes.tool import estimate_tokens, format_count, one_line
@@ -80,25 +80,10 @@ def room_for(result: SubagentResult, usual: int) -> int:
     return {"table": 4, "answer": 3}.get(result.contract, 1) * usual
 
 
-MIN_VIEW_TOKENS = 60
-
-
-def fit_views(views: Mapping[str, str], max_tokens: int) -> str:
-    """Return views (by id) that together fit, each shortened alike; name those without room."""
-    room = max(1, max_tokens // MIN_VIEW_TOKENS - 1)
-    shown, rest = list(views.items())[:room], list(views)[room:]
-    share = max_tokens // max(1, len(shown) + bool(rest))
-    lines = [shorten(view, share) for _, view in shown]
-    if rest:
-        named = (
-            f"({format_count(len(rest), 'more result')}, stored and in the report: {' '.join(rest)}"
-        )
-        lines.append(shorten(named, share - 1) + ")")
-    return "\n\n".join(lines)
-
-
 LEAST_TOKENS = 250
 """If each result has less room than this, their findings are shown together."""
+MIN_VIEW_TOKENS = 60
+"""A result that would get less room than this is only named."""
 NAMED_SHARE = 8
 """Each list of ids takes at most this part of the room (one eighth)."""
 LOOK_UP = "to read one, give its id in `findings` of a new brief"
@@ -158,10 +143,15 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     if rest := ranked[len(shown) :]:
         head = f"(not shown: {_unshown(rest, 'finding')}; {LOOK_UP}: "
         lines.append(_name_some(head, [f.id for f in rest], named))
-    if read:
-        views = {r.id: parent_view(r, LEAST_TOKENS, with_reporters=True) for r in read}
-        lines.insert(0, fit_views(views, room - sum(map(_size, shown))))
-    return shorten("\n".join([*shown, *lines]), max_tokens)
+    whole = [parent_view(r, LEAST_TOKENS, with_reporters=True) for r in read]
+    left = room - sum(map(_size, shown))
+    level = max(MIN_VIEW_TOKENS, _level([*map(_size, whole)], left))
+    views = fitting_lines([shorten(view, level - 1) for view in whole], left)
+    if cut := read[len(views) :]:
+        count = format_count(len(cut), "more result")
+        head = f"(not shown: {count}, stored and in the report: "
+        lines.append(_name_some(head, [r.id for r in cut], named))
+    return shorten("\n".join([*shown, *views, *lines]), max_tokens)
 
 
 def _unshown(findings: Sequence[Finding], noun: str) -> str:
