@@ -22,7 +22,6 @@ from bot.runs.durable import Durable
 from bot.runs.run import WorkflowSpawner
 from bot.runs.store import Store
 from scopes.effects import Handles
-from scopes.label import TRUSTED_LABEL
 from scopes.tool import ToolContext, Window
 from subagents.brief import TimeFrame
 from subagents.delegation import MANY, Delegation, SpawnGuard
@@ -115,7 +114,6 @@ async def _delegate(durable: Durable, store: Store, live: Any, result: Measured)
         run=live.run.id,
         requester=None,
         handles=Handles({c: f"#c{n}" for n, c in enumerate(call.input["items"])}),
-        label=TRUSTED_LABEL,
         window=WEEK,
         clients=live.run.clients,
         max_output_tokens=8_000,

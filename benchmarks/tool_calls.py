@@ -11,7 +11,6 @@ import scopes
 from bot.tooling.provider import OpenedTools
 from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED_LABEL
 from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
@@ -31,8 +30,8 @@ class Caller:
         """Call a tool. Raises AssertionError if the gate refuses it."""
         self.calls += 1
         ctx = ToolContext(
-            *("bench", None, Handles(dict(self.opened.handles)), TRUSTED_LABEL, None),
-            *(self.opened.clients, 8_000, Intent(self.request)),
+            *("bench", None, self.opened.clients, 8_000, Handles(dict(self.opened.handles))),
+            intent=Intent(self.request),
             key=f"bench/s1/{self.calls}",
             scope=scope,
             context="s1",

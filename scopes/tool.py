@@ -196,12 +196,12 @@ class ToolContext:
 
     run: str
     requester: str | None
-    handles: Handles
-    label: Label
-    window: Window | None
     clients: Mapping[type, object]
     max_output_tokens: int
     """Maximum tokens of the lines of the items together; the rest is cut."""
+    handles: Handles = field(default_factory=Handles)
+    label: Label = TRUSTED_LABEL
+    window: Window | None = None
     intent: Intent = EMPTY_INTENT
     """What the requester asked for; the gate reads it, no tool needs it."""
     key: str = ""

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from scopes.label import TRUSTED_LABEL, Label
-from scopes.tool import ToolContext
 from subagents.agent import Agent
 from subagents.brief import Brief, SpawnedBrief, template
 from subagents.conversation import Ending, Spec
@@ -326,14 +325,10 @@ def _agent(run: Run, frozen: SpawnedBrief) -> Agent:
         run,
         spec,
         Toolbox(tools, run.gate, limits.tool_timeout_s, frozen.delimiter),
-        ToolContext(
-            run=run.id,
-            requester=run.requester,
+        run.context(
+            brief.label,
             handles=brief.handles,
-            label=brief.label,
             window=brief.window,
-            clients=run.clients,
-            max_output_tokens=limits.max_tool_output_tokens,
             intent=brief.intent,
             scope=scope,
         ),

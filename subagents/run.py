@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from config.sections import LimitSettings
-from scopes.tool import compact_json
+from scopes.label import TRUSTED_LABEL, Label
+from scopes.tool import ToolContext, compact_json
 from subagents.brief import SpawnedBrief
 from subagents.budget import Budget
 from subagents.events import Emit, ignore
@@ -122,6 +123,13 @@ class Run:
     def client(self, kind: type[T]) -> T:
         """Return the client of this kind; a KeyError means that the composition root forgot it."""
         return cast(T, self.clients[kind])
+
+    def context(self, label: Label = TRUSTED_LABEL, **more: Any) -> ToolContext:
+        """Return a context for the tools of this run; `more` are its other fields."""
+        most = self.limits.max_tool_output_tokens
+        return ToolContext(
+            self.id, self.requester, self.clients, max_output_tokens=most, label=label, **more
+        )
 
     def declare(
         self,

@@ -351,15 +351,7 @@ class Engine:
     def context(
         self, titles: Mapping[str, str] | None = None, window: Window | None = WINDOW
     ) -> ToolContext:
-        return ToolContext(
-            run=self.run.id,
-            requester=self.run.requester,
-            handles=Handles(titles or {}),
-            label=TRUSTED_LABEL,
-            window=window,
-            clients=self.run.clients,
-            max_output_tokens=self.run.limits.max_tool_output_tokens,
-        )
+        return self.run.context(handles=Handles(titles or {}), window=window)
 
     def agent(
         self,

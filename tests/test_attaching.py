@@ -28,11 +28,9 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Workspace
-from bot.requests.delivery import bare_context
 from bot.storage import tables
 from bot.storage.requests import StoredReply, StoredRequest
 from scopes.intent import Intent
-from scopes.label import TRUSTED_LABEL
 from subagents.directory import Obstacle
 
 DONE = "files.completeUploadExternal"
@@ -129,7 +127,7 @@ async def again(
 ) -> None:
     """Attach as the resumed workflow does."""
     async with bot.bench.dispatch.runs.at_work(run) as live:
-        ctx = bare_context(live.run, TRUSTED_LABEL, Intent(home=request.channel))
+        ctx = live.run.context(intent=Intent(home=request.channel))
         await bot.bench.approvals.delivery.attach(request, live, ctx, done or StoredReply())
 
 

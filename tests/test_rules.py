@@ -133,8 +133,6 @@ class World:
             run="r1",
             requester=requester,
             handles=Handles({c: f"#{c.lower()}" for c in (HOME, OTHER, SECRET)} | {ANA: "@ana"}),
-            label=TRUSTED_LABEL,
-            window=None,
             clients={},
             max_output_tokens=1000,
             intent=Intent(**fields),

@@ -9,7 +9,6 @@ from typing import Any
 import scopes
 from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED_LABEL
 from scopes.tool import Tool, ToolContext, ToolError, ToolResult
 from subagents.directory import Directory, Operator
 from subagents.gate import Action, Card, Decision, Deny, Gate
@@ -26,7 +25,7 @@ def context(
 ) -> ToolContext:
     """A context of Ana with these clients and handles."""
     ctx = ToolContext(
-        "r1", ANA, Handles(titles), TRUSTED_LABEL, None, clients, 8000,
+        "r1", ANA, clients, 8000, Handles(titles),
         intent=Intent(home="D0ANA"), key="r1/s1/call1", scope=scope, context="s1",
     )  # fmt: skip
     return replace(ctx, **more)

@@ -41,7 +41,7 @@ from bot.background import repeat
 from bot.errors import StoreError
 from bot.policy.directory import Grants
 from bot.policy.policy import Admission, PolicyFault
-from bot.requests.delivery import Delivery, bare_context
+from bot.requests.delivery import Delivery
 from bot.runs.durable import Durable
 from bot.slack.assistant_pane import attempt
 from bot.slack.client import (
@@ -618,7 +618,7 @@ class Approvals:
             tool = tool_of(action, run.clients)
             if tool is None:
                 raise NotDone(phrase("action.no_tool", tool=action.tool))
-            ctx = bare_context(run, action.label, action.intent, f"action/{action.id}")
+            ctx = run.context(action.label, intent=action.intent, key=f"action/{action.id}")
             try:
                 async with asyncio.timeout(run.limits.tool_timeout_s):
                     found = await run.gate.perform(action, ctx, tool)

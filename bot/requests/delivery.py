@@ -23,7 +23,6 @@ from bot.slack.writer import FILE_TAKEN, MessageWriter
 from bot.storage.requests import Choice, RequestQueue, StoredReply, StoredRequest, try_now
 from config.settings import Settings
 from config.words import phrase
-from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.resources import Resource, Resources
@@ -283,7 +282,7 @@ class Delivery:
             return False
         label = Label.of(document.label)
         async with self.runs.at_work(run) as live:
-            ctx = bare_context(live.run, label, Intent(home=request.channel))
+            ctx = live.run.context(label, intent=Intent(home=request.channel))
             if await live.run.gate.obstacles("p1", ctx):
                 return False
             before, settings = request.reply, self.settings
@@ -313,21 +312,6 @@ class Delivery:
             await asyncio.sleep(AGAIN_S)
 
 
-def bare_context(run: Run, label: Label, intent: Intent, key: str = "") -> ToolContext:
-    """Return a context of a run with only the given label and intent."""
-    return ToolContext(
-        run=run.id,
-        requester=run.requester,
-        handles=Handles(),
-        label=label,
-        window=None,
-        clients=run.clients,
-        max_output_tokens=run.limits.max_tool_output_tokens,
-        intent=intent,
-        key=key,
-    )
-
-
 def audience_check(run: Run, home: str) -> LabelCheck:
     """Return a check whether text with a label may be shown in `home` while it is being written."""
     clock = asyncio.get_running_loop().time
@@ -337,7 +321,7 @@ def audience_check(run: Run, home: str) -> LabelCheck:
     async def ask(label: Label) -> bool:
         until, may_see = seen.get(label, (0.0, False))
         if clock() >= until:
-            ctx = bare_context(run, label, Intent(home=home))
+            ctx = run.context(label, intent=Intent(home=home))
             may_see = not await run.gate.obstacles("p1", ctx, again=label in seen)
             seen[label] = (clock() + BELIEVED_S, may_see)
         return may_see

@@ -34,7 +34,6 @@ from bot.reports.view import FINDINGS_FILE
 from bot.requests.delivery import (
     MAX_FILES,
     Asker,
-    bare_context,
     format_obstacles,
     post_thread,
     read_file,
@@ -58,7 +57,7 @@ from scopes.charts import DrawingFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.google.gmail_compose import DeliveryReport, MailAttachment, NoRecipient
 from scopes.intent import Intent
-from scopes.label import TRUSTED_LABEL, Label
+from scopes.label import Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import SlackReader
 from subagents.run import Run
@@ -246,7 +245,7 @@ class ReportDelivery:
         """Check that the owner and all readers there may read the report now."""
         owner, gate = stored.spec.owner, live.run.gate
         own = await self._own_addresses(stored, live) if place.mail else []
-        ctx = bare_context(live.run, label, Intent(home=place.channel))
+        ctx = live.run.context(label, intent=Intent(home=place.channel))
         if hidden := await gate.obstacles("p1", ctx, to=owner):
             names = format_obstacles(hidden, MOST_NAMED)
             raise DeliveryFailed(phrase("delivery.not_yours", owner=owner, names=names))
@@ -363,7 +362,7 @@ class ReportDelivery:
         """
         if isinstance(document, AnswerDocument):
             found = (await kept_files(live.run))[:MAX_FILES]
-            ctx = bare_context(live.run, TRUSTED_LABEL, Intent(home=place.channel))
+            ctx = live.run.context(intent=Intent(home=place.channel))
             return [
                 MailAttachment(each.name, each.kind, await read_file(live.run, each))
                 for each in found

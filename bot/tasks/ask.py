@@ -354,14 +354,10 @@ class Ask:
         return own
 
     def _context(self, handles: Handles) -> ToolContext:
-        return ToolContext(
-            run=self.run.id,
-            requester=self.run.requester,
+        return self.run.context(
+            self.request.label,
             handles=handles,
-            label=self.request.label,
             window=self.request.window,
-            clients=self.run.clients,
-            max_output_tokens=self.run.limits.max_tool_output_tokens,
             intent=self.intent,
             scope="parent",
             findings=self.delegation.threads,

@@ -27,10 +27,9 @@ from config.sections import LimitSettings
 from config.settings import Settings
 from config.words import ENGLISH, current, in_language, phrase
 from scopes.clean import printable
-from scopes.effects import Handles
 from scopes.intent import EMPTY_INTENT, Intent
 from scopes.label import TRUSTED_LABEL, Label
-from scopes.tool import Item, ToolContext, Window, iso, names_in, one_line
+from scopes.tool import Item, Window, iso, names_in, one_line
 from subagents.agent import Agent
 from subagents.brief import TimeFrame, text_block
 from subagents.budget import Amount
@@ -366,15 +365,7 @@ class ReportTask(ABC, Generic[R]):
             seconds=max(1.0, self.run.budget.seconds_left()),
             single=True,
         )
-        ctx = ToolContext(
-            run=self.run.id,
-            requester=self.run.requester,
-            handles=Handles(),
-            label=join_labels(shown),
-            window=self.request.window,
-            clients={},
-            max_output_tokens=0,
-        )
+        ctx = self.run.context(join_labels(shown))
         self.agent = Agent(self.run, spec, Toolbox({}, self.run.gate, 1.0, ""), ctx)
         return (await self.agent.run()).text
 

@@ -17,7 +17,7 @@ from scopes.documents.text import DocumentRefused, read_document
 from scopes.effects import Handles
 from scopes.folders.search import SKIPPED_FOLDERS, lines_of, pieces
 from scopes.intent import Intent
-from scopes.label import TRUSTED_LABEL, Label
+from scopes.label import Label
 from scopes.tool import Item, SourceFailed, Tool, ToolContext, ToolError, ToolResult, tokens_of
 from subagents.run import Run
 
@@ -224,18 +224,8 @@ async def material_of_page(run: Run, address: str) -> ReviewMaterial:
 
 def reading_context(run: Run, intent: Intent, context: str) -> ToolContext:
     """Return the context in which code reads a source for a panel."""
-    return ToolContext(
-        run=run.id,
-        requester=run.requester,
-        handles=Handles(dict(run.handles)),
-        label=TRUSTED_LABEL,
-        window=None,
-        clients=run.clients,
-        max_output_tokens=0,
-        intent=intent,
-        scope="parent",
-        context=context,
-    )
+    handles = Handles(dict(run.handles))
+    return run.context(handles=handles, intent=intent, scope="parent", context=context)
 
 
 async def read_through_gate(
