@@ -75,7 +75,7 @@ from subagents.overlap import audit
 from subagents.rate_limiter import RateLimiter
 from subagents.run import Run, step_body, step_value
 from subagents.toolbox import Toolbox
-from subagents.trajectory import Context, Origin, Recording
+from subagents.trajectory import Origin, Recording
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -369,18 +369,14 @@ class Engine:
         if contract:
             schemas.append(schema_of(SUBMIT, "End.", CONTRACTS[contract], strict=True))
         role = "subagent_fast" if contract else "parent"
-        self.sink.context(
-            Context(
-                run=self.run.id,
-                id=name,
-                parent="p1" if contract else None,
-                kind="subagent" if contract else "parent",
-                scope="test",
-                model=self.run.model.name(role),
-                template="",
-                tools=tuple(t["name"] for t in schemas),
-                created=datetime.now(UTC),
-            )
+        self.run.declare(
+            name,
+            scope="test",
+            role=role,
+            template="",
+            tools=[t["name"] for t in schemas],
+            kind="subagent" if contract else "parent",
+            parent="p1" if contract else None,
         )
         origin = Origin.BRIEF if contract else Origin.REQUEST
         spec: Json = {

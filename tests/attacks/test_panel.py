@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from panel_kit import (
     verdict,
     verdicts,
 )
-from test_audit import RUN, Run, Speaker, details, text
+from test_audit import Run, Speaker, details, text
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
@@ -37,7 +36,7 @@ from subagents.brief import PanelBrief, Passage
 from subagents.delimiter import new_delimiter
 from subagents.errors import BriefRefused
 from subagents.overlap import audit
-from subagents.trajectory import Context, Origin
+from subagents.trajectory import Origin
 
 Json = dict[str, Any]
 
@@ -56,20 +55,8 @@ class PanelRun(Run):
         self.quality = self.specialist("s2", "quality", says=OTHER)
 
     def context(self, name: str, of: str, kind: str, document: str = SHARED) -> Speaker:
-        speaker = Speaker(self.sink, name, "p", ("submit_result",))
-        self.sink.context(
-            Context(
-                run=RUN,
-                id=name,
-                parent="p",
-                kind="subagent",
-                scope="files",
-                model="main",
-                template=f"files/{kind}@12345678",
-                tools=("submit_result",),
-                created=datetime.now(UTC),
-            )
-        )
+        template = f"files/{kind}@12345678"
+        speaker = Speaker(self.sink, name, "p", ("submit_result",), template)
         speaker.receive(
             Origin.BRIEF, f"TASK: you are the specialist for {of} and for nothing else", of
         )
