@@ -137,8 +137,6 @@ class Recording:
     """Run -> hashes of the blocks that were recorded for it, here or in an earlier process."""
     digests: dict[bytes, str] = field(default_factory=dict)
     """Digest of a block's fast, non-canonical bytes -> its hash; saves most of the JSON work."""
-    toolsets: dict[tuple[str, bytes], tuple[str, ...]] = field(default_factory=dict)
-    """Run and digest of all tools of a request -> the hash of each."""
 
     def saw(self, run: str, items: Iterable[SeenItem]) -> None:
         """Note that the run holds text of these items from now on; only what is stored needs it."""
@@ -159,7 +157,7 @@ class Recording:
     ) -> None:
         """Record a request body as it is sent: each of its blocks is hashed again."""
         parts = [("system", self._keep(run, block)) for block in _blocks(body.get("system") or ())]
-        parts += [("tool", digest) for digest in self._keep_tools(run, body.get("tools") or ())]
+        parts += [("tool", self._keep(run, tool)) for tool in body.get("tools") or ()]
         parts += [(place, self._keep(run, block)) for place, block in _message_blocks(body)]
         at = datetime.now(UTC)
         self.requests.append(RecordedRequest(run, context, seq, attempt, tuple(parts), at))
@@ -184,14 +182,6 @@ class Recording:
             {digest: self.blocks[digest] for digest in self.known_blocks[run]},
         )
 
-    def _keep_tools(self, run: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        """Record tools; return their hashes. All are hashed as one first: siblings share them."""
-        raw = _quick_digest(tools)
-        kept = self.toolsets.get((run, raw))
-        if kept is None:
-            kept = self.toolsets[run, raw] = tuple(self._keep(run, tool) for tool in tools)
-        return kept
-
     def _keep(self, run: str, block: Mapping[str, Any]) -> str:
         raw = _quick_digest(block)
         digest = self.digests.get(raw)
@@ -205,7 +195,7 @@ class Recording:
         return digest
 
 
-def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
+def _quick_digest(value: Mapping[str, Any]) -> bytes:
     """Return a digest that differs if the value does; it depends on the value's spelling."""
     try:
         raw = marshal.dumps(cast(Any, value), 2)

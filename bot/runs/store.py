@@ -147,7 +147,7 @@ class PendingRecords(Recording):
             setattr(self, name, first + later if isinstance(first, list) else first | later)
 
 
-UNSTORED_FIELDS = {"known_blocks", "digests", "toolsets"}
+UNSTORED_FIELDS = {"known_blocks", "digests"}
 STORED_FIELDS = [each.name for each in fields(PendingRecords) if each.name not in UNSTORED_FIELDS]
 """Fields of the records that are stored; the remembered blocks are not."""
 
