@@ -84,7 +84,7 @@ async def _measure(url: str, size: int, folder: Path) -> Measured:
     result, ended = Measured(size), asyncio.get_running_loop().create_future()
     async with served(url, folder, CONCURRENCY) as (durable, runs):
 
-        async def parent(run: str) -> dict[str, Any]:
+        async def parent(run: str, _: bool) -> dict[str, Any]:
             async with runs.at_work(run) as live:
                 await _delegate(durable, runs.store, live, result)
             ended.set_result(None)

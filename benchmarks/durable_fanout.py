@@ -92,7 +92,7 @@ class DurableSide:
     runs: Runs
     ended: dict[str, asyncio.Future[int]] = field(default_factory=dict)
 
-    async def parent(self, run: str) -> dict[str, Any]:
+    async def parent(self, run: str, _: bool) -> dict[str, Any]:
         """Run the body of the parent's workflow."""
         async with self.runs.at_work(run) as live:
             spawner = WorkflowSpawner(self.durable, self.runs.store, live, f"bench/{run}")

@@ -122,7 +122,7 @@ async def ask(
     incoming = IncomingMessage("T1", channel, ts, ts, user, "mention", event)
     await inbox.add(incoming)
     if state == "running":
-        await inbox.take("me", 1, datetime.now(UTC))
+        await inbox.take(1, datetime.now(UTC))
     elif state != "new":
         await inbox.finish(incoming.key, state)
     return incoming.key

@@ -225,11 +225,10 @@ class Served(Room):
     async def quiet(self) -> None:
         """Return when all events are acknowledged, nothing waits and nothing is at work."""
         inbox, dispatch = self.inbox, self.bench.dispatch
-        mine = dispatch.durable.executor
 
         async def is_quiet() -> bool:
             acked = all(d.acked_at or d.reason for d in self.slack.deliveries)
-            waits = await inbox.count_waiting() or await inbox.at_work(mine) or dispatch.at_work
+            waits = await inbox.count_waiting() or await inbox.at_work() or dispatch.at_work
             return acked and not waits
 
         await come(is_quiet)

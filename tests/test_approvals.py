@@ -215,7 +215,7 @@ async def test_next_process_executes_an_action_approved_before_a_crash(tmp_path:
     async with serve(tmp_path, posting_model(), slack=slack) as bot:
         shown = await ask_for_card(bot)
         (row,) = await stored_actions(bot, "asked")
-        decision = CardDecision("approved", ASKER, "single")
+        decision = CardDecision("approved", ASKER)
         assert await bot.bench.approvals.actions.decide(row, decision)
         assert posted_texts(bot) == []
     async with serve(tmp_path, posting_model(), slack=slack) as bot:

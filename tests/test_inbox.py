@@ -19,7 +19,6 @@ from timing import WAIT_S
 from bot.errors import StoreError
 from bot.requests.handler import RequestWorker
 from bot.runs.store import Store
-from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.budget import StoredBudget
 from bot.storage.requests import (
     SCHEDULE_KIND,
@@ -64,17 +63,17 @@ async def test_edit_or_deletion_after_work_began_does_not_change_the_request(
 ) -> None:
     async with inboxes(place) as (inbox,):
         await add_requests(inbox, incoming_request("1.0"))
-        await inbox.take("me", 9, NOW)
+        await inbox.take(9, NOW)
         for text in ("too late", None):
             await inbox.amend(MessageEdited("T1", "C1", "1.0", text))
-            (request,) = await inbox.at_work("me")
+            (request,) = await inbox.at_work()
             assert request.text == "text of 1.0"
 
 
 async def test_requests_are_taken_in_arrival_order_up_to_the_free_slots(place: StorePlace) -> None:
     async with inboxes(place) as (inbox,):
         await add_requests(inbox, *(incoming_request(f"{n}.0") for n in (5, 3, 9, 1)))
-        batches = [await inbox.take("me", free, NOW) for free in (0, 3, 9)]
+        batches = [await inbox.take(free, NOW) for free in (0, 3, 9)]
         order = [[request.ts for request in each] for each in batches]
         assert order == [[], ["5.0", "3.0", "9.0"], ["1.0"]]
 
@@ -87,24 +86,25 @@ async def test_concurrent_replicas_never_take_the_same_request_or_thread(
             replicas[0], *(incoming_request(f"{n:02}.0", thread=f"{n // 4}.0") for n in range(40))
         )
         taken: list[StoredRequest] = []
+        takers: set[RequestQueue] = set()
 
-        async def taker(inbox: RequestQueue, name: str) -> None:
+        async def taker(inbox: RequestQueue) -> None:
             for _ in range(40):
-                mine = await inbox.take(name, 2, NOW)
+                mine = await inbox.take(2, NOW)
                 at_work = await inbox.at_work()
                 threads = [r.thread_ts for r in at_work]
                 assert len(threads) == len(set(threads))
+                takers.update([inbox] * bool(mine))
                 for request in mine:
                     taken.append(request)
                     await inbox.finish(request.key, "done")
                 if not await inbox.count_waiting():
                     return
 
-        names = [f"taker {n}" for n in range(len(replicas))]
-        await asyncio.gather(*(taker(i, n) for i, n in zip(replicas, names, strict=True)))
+        await asyncio.gather(*map(taker, replicas))
 
         assert sorted(float(r.ts) for r in taken) == [float(n) for n in range(40)]
-        assert len({r.owner for r in taken}) == len(replicas)
+        assert takers == {*replicas}
         for thread in {r.thread_ts for r in taken}:
             order = [float(r.ts) for r in taken if r.thread_ts == thread]
             assert order == sorted(order), "requests of a thread are taken in order"
@@ -114,7 +114,7 @@ async def test_postponed_request_leaves_no_reservations(place: StorePlace) -> No
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         await add_requests(inbox, incoming_request("1.0"))
-        (request,) = await inbox.take("me", 1, NOW)
+        (request,) = await inbox.take(1, NOW)
         assert request.run
         await store.start_run(request.run, "mention", "?", "m", {})
         amounts = dict.fromkeys(("nanousd", "tokens", "steps"), 1)
@@ -225,24 +225,22 @@ async def test_request_is_started_after_the_response_to_taking_it_was_lost(
     assert "was lost" in caplog.text
 
 
-async def test_request_claimed_by_another_replica_is_dropped_and_can_return(
+async def test_request_whose_replica_died_before_it_began_is_begun_by_another(
     postgres: StorePlace,
 ) -> None:
-    async with serve(postgres.path, FINE, url=postgres.url, latency_s=3) as bot:
-        dispatch, me = await idle(bot), bot.bench.durable.executor
+    async with serve(postgres.path, FINE, url=postgres.url) as bot:
+        dispatch = await idle(bot)
         request = post_message(bot)
         assert await bot.inbox.add(request)
-        await bot.inbox.take(me, 9, datetime.now(UTC))
+        await bot.inbox.take(9, datetime.now(UTC))  # by a replica that dies now
+        dispatch.at_work.add("done elsewhere")
         await dispatch.recover()
-        assert dispatch.at_work == {request.key}
-        await bot.inbox.claim(request.key, "another")
-        await until(lambda: not dispatch.at_work, LOOK_EVERY_S + 5)
-        await dispatch.mark_started(request.key)  # and it may come back
+        assert "done elsewhere" not in dispatch.at_work
+        await asyncio.gather(*(dispatch.recover() for _ in range(3)))
 
-        assert dispatch.at_work == {request.key}
-        (mine,) = await bot.inbox.at_work(me)
-        assert mine.key == request.key
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
+        assert len(bot.replies(request.ts)) == 1
+        await until(lambda: not dispatch.at_work)
 
 
 async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(tmp_path: Path) -> None:
@@ -250,7 +248,7 @@ async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(tmp_path: P
         dispatch = await idle(bot)
         request = post_message(bot)
         assert await bot.inbox.add(request)
-        (taken,) = await bot.inbox.take(bot.bench.durable.executor, 9, datetime.now(UTC))
+        (taken,) = await bot.inbox.take(9, datetime.now(UTC))
         assert taken.run
         await bot.store.start_run(taken.run, "mention", "?", "m", {"limits": "nonsense"})
         await dispatch.recover()

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from pg_kit import StorePlace, store_place
 from timing import WAIT_S
 
-from bot.runs.worker import adopt, owners
 from bot.schedules.alerts import record_failure
 from bot.schedules.scheduler import Scheduler
 from bot.schedules.store import STILL_AT_WORK, OccurrenceResult, ScheduleError, ScheduleStore
@@ -56,7 +55,7 @@ class Rows:
 
     async def take(self, now: datetime, most: int = 5) -> list[Work]:
         self.now = now
-        return await self.store.take("me", now, most)
+        return await self.store.take(now, most)
 
     async def take_one(self, now: datetime) -> Work:
         (work,) = await self.take(now)
@@ -247,7 +246,7 @@ async def test_notes_of_a_delivery_are_saved_in_its_transaction(place: StorePlac
         found = await replica.store.occurrence("markets", work.at)
         assert found
         assert (found.delivery, found.delivery_tries) == ("waiting", 0)
-        assert await replica.store.at_work("me") == [work]
+        assert await replica.store.at_work() == [work]
 
 
 async def test_later_report_supersedes_one_that_awaits_delivery(in_file: StorePlace) -> None:
@@ -276,18 +275,11 @@ async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: StoreP
         assert await replica.take(now) == []
         await requests.resume()
         found = await asyncio.gather(
-            *(
-                ScheduleStore(s.database).take(f"r{n}", now, 3)
-                for n, s in enumerate(stores)
-                for _ in range(4)
-            )
+            *(ScheduleStore(store.database).take(now, 3) for store in stores for _ in range(4))
         )
         ids = [work.id for each in found for work in each]
         rest = [work.id for work in await replica.take(now)]
         assert len(ids + rest) == len(set(ids + rest)) == 4
-        for dead in ("r0", "r1"):
-            await adopt(replica.store.database, "me", dead)
-        assert await owners(replica.store.database) == {"me"}
         assert {work.id for work in await replica.store.at_work()} == set(ids + rest)
 
 

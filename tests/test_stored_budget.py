@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from pg_kit import StorePlace
 from timing import patient
 
-from bot.runs.store import Store
-from bot.runs.worker import adopt
 from bot.storage.budget import StoredBudget, settle_dead_calls
 from bot.storage.database import Database
 from bot.storage.tables import budgets, reservations
@@ -71,8 +69,8 @@ async def balance(database: Database, run: str = "r1") -> tuple[Amount, Amount]:
     return spent, reserved
 
 
-async def die(store: Store, owner: str) -> None:
-    await store.database.change(lambda connection: settle_dead_calls(connection, owner))
+async def die(database: Database, owner: str) -> None:
+    await database.change(lambda connection: settle_dead_calls(connection, owner))
 
 
 # ---- one budget
@@ -103,12 +101,12 @@ async def test_after_a_crash_held_amounts_are_released_and_sent_calls_are_charge
         await dead.settle("done", all_of(4))
         if place.shared:
             await alive.reserve("other", all_of(10))
-        await adopt(database, "p1", "p0")
+        await die(database, "p0")
 
         spent, reserved = await balance(database)
         assert spent == all_of(24)
         assert reserved == (all_of(10) if place.shared else Amount())
-        await adopt(database, "p1", "p0")
+        await die(database, "p0")
         assert await balance(database) == (spent, reserved)
 
 
@@ -123,7 +121,7 @@ async def test_call_of_a_dead_process_is_charged_when_another_repeats_it_before_
         await successor.reserve("call", all_of(15))
         assert await balance(database) == (all_of(20), all_of(45))
         await successor.settle("call", all_of(5))
-        await adopt(database, "p1", "p0")
+        await die(database, "p0")
 
         assert await balance(database) == (all_of(25), Amount())
 
@@ -134,7 +132,7 @@ async def test_repeated_call_is_charged_again(in_file: StorePlace) -> None:
         await mine.reserve("a", all_of(20))
         await mine.settle("a", all_of(8))  # paid, but its reply was lost
         await mine.reserve("b", all_of(20))  # under way
-        await die(store, "me")
+        await die(store.database, "me")
         again = await budget(store.database, "later")
         for key in ("a", "b"):
             await again.reserve(key, all_of(20))
@@ -205,7 +203,7 @@ async def test_no_cap_is_exceeded_at_any_interleaving(tmp_path: Path, seed: int)
                 task.cancel()  # it may wait for a dead one
             await asyncio.gather(*workers, return_exceptions=True)
             await mine.aclose()
-            await die(store, owner)
+            await die(store.database, owner)
             mine = await budget(store.database, f"p9/{seed}", run=run)
             workers = start_workers(mine, [True])
         await asyncio.gather(*workers)

@@ -177,6 +177,7 @@ async def test_request_at_work_while_the_app_is_uninstalled_is_answered_when_it_
         two.acme.slack.send({"type": "app_uninstalled"})
         await until(lambda: two.serving and set(two.serving.opened) == {BETA}, WAIT_S)
         await two.install(ACME)
+        await until(lambda: two.acme.is_whole(thread), WAIT_S)
         assert "red-apple" in (await two.acme.answer(thread)).text
 
 

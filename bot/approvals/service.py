@@ -459,8 +459,7 @@ class Approvals:
         state = "approved" if approved else "denied"
         option = row.question.options[click.option] if click.what == CHOOSE else ""
         lines = await self._lines(click, row, state)
-        owner = self.durable.executor if approved else None
-        decision = CardDecision(state, click.user, owner, option)
+        decision = CardDecision(state, click.user, option)
         among = ("asked",) if ONCE in self.rules else STATES
         if not await self.actions.decide(row, decision, lines, among=among):
             return await self._too_late(click, row)
@@ -540,7 +539,7 @@ class Approvals:
     async def _begin(self, id: str) -> None:
         await self.durable.begin(WORKFLOW, f"{WORKFLOW}/{id}", id)
 
-    async def execute(self, id: str) -> dict[str, Any]:
+    async def execute(self, id: str, is_lost: bool = False) -> dict[str, Any]:
         """Run the workflow of an approved action, or of a batch in order."""
         actions = self.cards.actions
         row = await actions.get(id)
@@ -549,7 +548,7 @@ class Approvals:
         if row.state == "approved":
             await self.cards.draw(id)  # disable its buttons
             with in_language(await self.cards.language_of(row)):
-                await self._carry_all_out(row)
+                await (self._give_up if is_lost else self._carry_all_out)(row)
             if row.tool == BATCH:
                 await actions.finish(id, "done", "")
         await self.cards.draw(id)
@@ -637,33 +636,28 @@ class Approvals:
         by = await self.delivery.inbox.paused_by() if RECHECK in self.rules else None
         return phrase("action.paused", by=by) if by else ""
 
-    async def recover(self) -> None:
-        """Resume actions that an earlier process of this id, or a dead replica, has left."""
-        for row in (await self._load_approved()).values():
-            await self._begin(row.id)
+    async def _give_up(self, row: StoredAction) -> None:
+        """End an action, or all of a batch, that cannot be carried out."""
+        for each in (*await self.cards.actions.parts(row), row):
+            await self.cards.actions.finish(each.id, "failed", phrase("action.crashed"))
 
-    async def _load_approved(self) -> dict[str, StoredAction]:
-        """Return the actions that this process has to execute, by workflow."""
-        rows = await self.cards.actions.in_state("approved", owner=self.durable.executor)
-        return {f"{WORKFLOW}/{row.id}": row for row in rows if not row.place.batch}
+    async def recover(self) -> None:
+        """Start approved actions whose process may have died before it started the workflow."""
+        for row in await self.cards.actions.in_state("approved"):
+            if not row.place.batch:
+                await self._begin(row.id)
 
     async def run(self) -> None:
-        """Expire undecided actions and update outdated cards until cancelled."""
+        """Start approved actions, expire undecided ones and update outdated cards, until
+        cancelled."""
         fault = "the cards are not up to date"
         await repeat(self.tidy, TIDY_EVERY_S, fault, known=(StoreError, WriteFailed))
 
     async def tidy(self) -> None:
-        """Expire and update once. Raises WriteFailed."""
-        now, actions = datetime.now(UTC), self.cards.actions
-        await actions.expire(now, now - UNSEEN_FOR)
-        approved = await self._load_approved()
-        for workflow in await self.durable.find_lost(approved):
-            row = approved[workflow]
-            log.error("the action %s is given up: each try ended with the process", row.id)
-            with in_language(await self.cards.language_of(row)):
-                crashed = phrase("action.crashed")
-            for each in (*await actions.parts(row), row):
-                await actions.finish(each.id, "failed", crashed)
+        """Recover, expire and update once. Raises WriteFailed."""
+        await self.recover()
+        now = datetime.now(UTC)
+        await self.cards.actions.expire(now, now - UNSEEN_FOR)
         await self.cards.tidy(now - REDRAWN_FOR)
 
 

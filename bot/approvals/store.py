@@ -64,8 +64,6 @@ class CardDecision:
     state: str
     by: str
     """User who decided; empty = code decided."""
-    owner: str | None = None
-    """Process that executes it."""
     option: str = ""
     """The chosen option."""
 
@@ -97,7 +95,6 @@ class StoredAction:
     decided_by: str | None
     decided_at: datetime | None
     instead_of: str | None
-    owner: str | None
     outcome: Mapping[str, Any] | None
 
     @cached_property
@@ -155,13 +152,10 @@ class Actions:
         from_tools = sa.and_(actions.c.run == run, actions.c.tool.not_in(INTERNAL_TOOLS))
         return await self._rows(from_tools, actions.c.instead_of.is_(None))
 
-    async def in_state(
-        self, *states: str, owner: str | None = None, since: datetime | None = None
-    ) -> list[StoredAction]:
-        """Return actions of one process in these states, oldest first, created since then."""
-        of = [actions.c.owner == owner] if owner else []
+    async def in_state(self, *states: str, since: datetime | None = None) -> list[StoredAction]:
+        """Return the actions in these states, oldest first, created since then."""
         young = [actions.c.made >= since] if since else []
-        return await self._rows(actions.c.state.in_(states), *of, *young)
+        return await self._rows(actions.c.state.in_(states), *young)
 
     async def add(self, action: Action) -> StoredAction:
         """Store an action proposed by code, once for each id; return its row."""
@@ -194,7 +188,7 @@ class Actions:
         `decided` is for the gate's log. `among`: the states in which a decision is possible.
         """
         changes: dict[str, Any] = {"state": decision.state, "decided_by": decision.by}
-        changes |= {"decided_at": datetime.now(UTC), "owner": decision.owner}
+        changes |= {"decided_at": datetime.now(UTC)}
         changes |= {"outcome": {"said": decision.option}} if decision.option else {}
         if not _set(connection, (row.id,), among, changes):
             return False
@@ -236,7 +230,7 @@ class Actions:
     async def finish(self, id: str, state: str, text: str) -> None:
         """Store the result of an approved action: `done` or `failed`, and a sentence on it."""
         is_approved = sa.and_(actions.c.id == id, actions.c.state == "approved")
-        values = {"state": state, "outcome": {"said": text}, "owner": None}
+        values = {"state": state, "outcome": {"said": text}}
         await self.database.write(sa.update(actions).where(is_approved).values(values))
 
     async def mark_shown(self, id: str, place: CardPlace) -> None:

@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from bot.background import repeat
-from bot.errors import StoreError
 from bot.log import about
 from bot.memory import add_files
 from bot.metrics import Metrics
@@ -66,13 +65,10 @@ class RequestWorker(Worker[StoredRequest]):
     runs: Runs
 
     async def load_claimed(self) -> Sequence[StoredRequest]:
-        return await self.inbox.at_work(self.durable.executor)
+        return await self.inbox.at_work()
 
     async def take(self, free: int) -> Sequence[StoredRequest]:
-        return await self.inbox.take(self.durable.executor, free, datetime.now(UTC))
-
-    async def give_up(self, work: StoredRequest, id: str) -> None:
-        await self.durable.begin("apology", f"apology/{id}", work.key)
+        return await self.inbox.take(free, datetime.now(UTC))
 
     def key(self, work: StoredRequest) -> str:
         return work.key
@@ -84,15 +80,6 @@ class RequestWorker(Worker[StoredRequest]):
     def is_busy(self) -> bool:
         """Return whether anything runs, including subagents of other replicas' requests."""
         return bool(self.at_work or self.runs.ids)
-
-    async def mark_started(self, key: str) -> None:
-        """Record that work on a request starts here, perhaps on one of a dead replica."""
-        if key not in self.at_work:
-            self.at_work.add(key)
-            try:
-                await self.inbox.claim(key, self.durable.executor)
-            except StoreError as error:
-                log.error("%s", error)
 
     async def watch_stops(self) -> None:
         """Stop the runs whose users asked for it on any replica. Runs until cancelled."""
@@ -131,7 +118,7 @@ class RequestHandler:
     delivery: Delivery
     _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def work(self, key: str, attempt: int) -> dict[str, Any]:
+    async def work(self, key: str, attempt: int, is_lost: bool) -> dict[str, Any]:
         """Run the workflow of one attempt. It always stores the request's final state."""
         request = await self.inbox.request(key)
         if request is None or request.run is None or request.attempt != attempt:
@@ -141,7 +128,11 @@ class RequestHandler:
         language = await self._language(request)
         with about(run=request.run, request=key), in_language(language):
             try:
-                state = await self._answer(request)
+                if is_lost:
+                    await self.durable.cancel_children(workflow_id(request))
+                    state = await self._fail(request, phrase("reply.crashed"))
+                else:
+                    state = await self._answer(request)
             except Exception as error:  # top-level boundary: the worker continues with others
                 is_refused = isinstance(error, WriteFailed)
                 level = logging.WARNING if is_refused else logging.ERROR
@@ -151,14 +142,6 @@ class RequestHandler:
             log.info("%s after %.1f s", state, seconds)
         self.metrics.count_request(state, seconds if state == "done" else None)
         return {"state": state}
-
-    async def apologise(self, key: str) -> dict[str, Any]:
-        """Run the workflow for a request that crashed its process too often."""
-        request = await self.inbox.request(key)
-        if request is None or request.state != "running":
-            return {"state": "gone"}
-        with in_language(await self._language(request)):
-            return {"state": await self._fail(request, phrase("reply.crashed"))}
 
     async def _language(self, request: StoredRequest) -> str:
         return await self.admission.people.language(request.user, request.channel, request.words)

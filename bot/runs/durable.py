@@ -19,7 +19,7 @@ import sqlite3
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -48,11 +48,14 @@ REPLICA_LOCK_CLASS = 7_001
 """Class of the advisory locks that replicas hold while they live."""
 MAX_THREADS = 16
 """Maximum threads; DBOS would start one for each waiting step."""
-LOST_STATUSES = ["MAX_RECOVERY_ATTEMPTS_EXCEEDED", "ERROR", "CANCELLED"]
+ENDED_STATUSES = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+CHILD = "subagent"
+"""The workflow that others start."""
 
 T = TypeVar("T")
 WorkflowBody = Callable[..., Awaitable[dict[str, Any]]]
-"""A workflow: plain JSON in and out."""
+"""A workflow: plain JSON in and out. Its last argument tells whether it is lost: then it must end
+its work without another try, since each try ended with the process or with an error of the code."""
 ChildWorkflow = WorkflowHandleAsync[dict[str, Any]]
 """A child workflow that was started."""
 
@@ -84,15 +87,11 @@ class LockLost(SetupError):
         super().__init__("lock_lost", what, "Start it again.")
 
 
-class WorkflowLost(Exception):
-    """A child workflow will have no result."""
-
-
 @dataclass
 class Durable:
     """The workflows of this process. Open it after everything that they use; `aclose` it last.
 
-    `open`, `begin`, `find_lost` and `forget` raise StoreError.
+    `open`, `begin` and `forget` raise StoreError.
     """
 
     executor: str
@@ -104,17 +103,14 @@ class Durable:
     """Address of Postgres; None = `file`."""
     max_concurrency: int
     max_crashes: int
-    """Number of crashes of its process after which a workflow is not restarted."""
+    """Number of crashes of its process after which a workflow is lost."""
     per_minute: int | None = None
     """Subagents started in a period by all replicas together; None = no limit."""
     period_s: float = 60.0
-    owners: Callable[[], Awaitable[set[str]]] | None = None
-    """Returns the processes that have work besides workflows; Postgres only."""
     on_dead: Callable[[str], Awaitable[None]] | None = None
     """Called for a replica that died, before its workflows are resumed."""
-    on_adopted: Callable[[], Awaitable[None]] | None = None
-    """Called after its work has been resumed."""
     _flows: dict[str, Any] = field(default_factory=dict)
+    _running: set[asyncio.Task[Any]] = field(default_factory=set)
     _lock: psycopg.AsyncConnection[Any] | None = None
 
     @property
@@ -124,8 +120,9 @@ class Durable:
     async def open(self) -> None:
         """Start, and at once resume the workflows that an earlier process of this id left."""
         for name, body in self.bodies.items():
-            decorate = DBOS.workflow(name=name, max_recovery_attempts=self.max_crashes - 1)
-            self._flows[name] = decorate(_function(name, body))
+            # If a lost one crashes its process, too, dbos itself stops restarting it.
+            decorate = DBOS.workflow(name=name, max_recovery_attempts=2 * self.max_crashes)
+            self._flows[name] = decorate(self._function(name, body))
         try:
             with translate_errors(self.where):
                 DBOS(config=self._config())
@@ -189,29 +186,44 @@ class Durable:
 
     @staticmethod
     async def join(child: ChildWorkflow) -> dict[str, Any]:
-        """Return the result of a child. Raises WorkflowLost."""
-        try:
-            return await _apart(child.get_result(polling_interval_sec=JOIN_POLL_S))
-        except Exception as error:  # top-level boundary: one child
-            log.exception("the workflow %s is lost", child.get_workflow_id())
-            raise WorkflowLost(f"its workflow was lost ({type(error).__name__})") from error
+        """Return the result of a child."""
+        return await _apart(child.get_result(polling_interval_sec=JOIN_POLL_S))
 
-    async def find_lost(self, ids: Iterable[str]) -> set[str]:
-        """Return which of these workflows will not be resumed.
+    def _function(self, name: str, body: WorkflowBody) -> WorkflowBody:
+        """Return a plain function that calls `body`: dbos marks the functions that it gets."""
 
-        Most of them crashed their process too often.
-        """
-        workflow_ids = list(ids)
-        if not workflow_ids:
-            return set()
-        with translate_errors(self.where):
-            found = await DBOS.list_workflows_async(
-                workflow_ids=workflow_ids, status=LOST_STATUSES, load_input=False, load_output=False
-            )
-        return {each.workflow_id for each in found}
+        async def flow(*args: Any) -> dict[str, Any]:
+            if task := asyncio.current_task():
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+            # In one process a child crashes as often as its parent, which is asked: it costs 1 ms.
+            is_lost = (self.shared or name != CHILD) and await self._has_crashed_too_often()
+            try:
+                return await body(*args, is_lost)
+            except Exception:  # top-level boundary: one workflow
+                if is_lost:
+                    raise
+                log.exception("the workflow %s has failed", DBOS.workflow_id)
+            return await body(*args, True)
+
+        flow.__name__ = flow.__qualname__ = name
+        return flow
+
+    async def _has_crashed_too_often(self) -> bool:
+        """Return whether the workflow that runs here has begun more often than is allowed."""
+        id = DBOS.workflow_id or ""
+        listing = DBOS.list_workflows_async(workflow_ids=[id], load_input=False, load_output=False)
+        (found,) = await _apart(listing)
+        is_lost = (found.recovery_attempts or 0) > self.max_crashes
+        if is_lost:
+            log.error("%s is given up: each try ended with the process", id)
+        return is_lost
 
     async def cancel_children(self, id: str) -> None:
-        """Cancel the children of a workflow that will not be resumed."""
+        """Cancel the children of a workflow that is lost."""
+        await _apart(self._cancel_children(id))
+
+    async def _cancel_children(self, id: str) -> None:
         pending = await DBOS.list_workflows_async(
             workflow_id_prefix=f"{id}/",
             status=["PENDING", "ENQUEUED"],
@@ -224,7 +236,7 @@ class Durable:
         """Delete ended workflows; return how many. Their ids may then be used again."""
         with translate_errors(self.where):
             ended = await DBOS.list_workflows_async(
-                status=["SUCCESS", *LOST_STATUSES],
+                status=ENDED_STATUSES,
                 completed_before=before.isoformat(),
                 load_input=False,
                 load_output=False,
@@ -235,6 +247,9 @@ class Durable:
 
     async def aclose(self) -> None:
         """Close; the next process of this id, or another replica, resumes unfinished workflows."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "durable-close") as executor:
             await loop.run_in_executor(executor, lambda: DBOS.destroy(destroy_registry=True))
@@ -282,7 +297,6 @@ class Durable:
                 status="PENDING", load_input=False, load_output=False
             )
         executors = {r.executor_id for r in rows if r.executor_id}
-        executors |= await self.owners() if self.owners else set()
         dead = []
         for other in sorted(executors - {self.executor}):
             key = (REPLICA_LOCK_CLASS, _key(other))
@@ -297,19 +311,7 @@ class Durable:
                     dead.append(other)
                 finally:
                     await self._lock.execute("select pg_advisory_unlock(%s, %s)", key)
-        if dead and self.on_adopted:
-            await self.on_adopted()
         return dead
-
-
-def _function(name: str, body: WorkflowBody) -> WorkflowBody:
-    """Return a plain function that calls `body`: dbos marks the functions that it gets."""
-
-    async def flow(*args: Any) -> dict[str, Any]:
-        return await body(*args)
-
-    flow.__name__ = flow.__qualname__ = name
-    return flow
 
 
 def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -327,7 +329,7 @@ def _key(executor: str) -> int:
     return zlib.crc32(executor.encode()) - 2**31
 
 
-TEAM_BODIES = ("request", "subagent", "apology", "action", "occurrence", "delivery")
+TEAM_BODIES = ("request", CHILD, "action", "occurrence", "delivery")
 """Workflows of each workspace."""
 
 
@@ -340,17 +342,10 @@ class TeamWorkflows(Durable):
     _open_events: defaultdict[str, asyncio.Event] = field(
         default_factory=lambda: defaultdict(asyncio.Event)
     )
-    _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.bodies |= {name: partial(self._run, name) for name in TEAM_BODIES}
-        self.owners, self.on_dead, self.on_adopted = self._owners, self._adopt, self._recover
-
-    async def aclose(self) -> None:
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        await super().aclose()
+        self.on_dead = self._settle
 
     def add(self, durable: TeamDurable) -> None:
         self.teams[durable.team] = durable
@@ -362,9 +357,7 @@ class TeamWorkflows(Durable):
 
     async def _run(self, name: str, team: str, *args: Any) -> dict[str, Any]:
         """Run a workflow of a team; if the team closes meanwhile, run it again when it is back."""
-        if task := asyncio.current_task():
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+        task = asyncio.current_task()
         while True:
             await self._open_events[team].wait()
             durable = self.teams[team]
@@ -378,19 +371,10 @@ class TeamWorkflows(Durable):
             finally:
                 durable.work.discard(work)
 
-    async def _owners(self) -> set[str]:
-        each = [await t.owners() for t in list(self.teams.values()) if t.owners]
-        return set().union(*each)
-
-    async def _adopt(self, dead: str) -> None:
+    async def _settle(self, dead: str) -> None:
         for team in list(self.teams.values()):
             if team.on_dead:
                 await team.on_dead(dead)
-
-    async def _recover(self) -> None:
-        for team in list(self.teams.values()):
-            if team.on_adopted:
-                await team.on_adopted()
 
 
 class TeamDurable(Durable):
@@ -414,10 +398,6 @@ class TeamDurable(Durable):
 
     async def spawn(self, name: str, id: str, *args: Any) -> ChildWorkflow:
         return await self._all.spawn(name, self._id(id), self.team, *args)
-
-    async def find_lost(self, ids: Iterable[str]) -> set[str]:
-        found = await self._all.find_lost(map(self._id, ids))
-        return {id.removeprefix(self._id("")) for id in found}
 
     async def forget(self, before: datetime) -> int:
         """Delete nothing: `TeamWorkflows` deletes for all workspaces together."""

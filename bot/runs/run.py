@@ -17,7 +17,7 @@ from bot.background import repeat
 from bot.mailbox.accounts import Mailboxes
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
-from bot.runs.durable import ChildWorkflow, Durable, WorkflowLost
+from bot.runs.durable import CHILD, ChildWorkflow, Durable
 from bot.runs.store import WAITING_STATUS, Store
 from bot.storage import tables
 from bot.storage.budget import StoredBudget
@@ -220,27 +220,17 @@ class WorkflowSpawner:
     async def start(self, brief: SpawnedBrief) -> ResultWaiter:
         run, id = self.live.run.id, brief.id
         self.live.frozen[id] = brief
-        child = await self.durable.spawn("subagent", f"{self.workflow}/{id}", run, id)
+        child = await self.durable.spawn(CHILD, f"{self.workflow}/{id}", run, id)
         return partial(self.result, brief, child)
 
     async def result(self, brief: SpawnedBrief, child: ChildWorkflow) -> SubagentResult:
-        """Return the result of a subagent that ran as a workflow, here or on another replica.
-
-        A subagent that crashed every process that ran it, or whose code crashed, has failed.
-        """
-        live, id, fault = self.live, brief.id, ""
-        try:
-            await self.durable.join(child)
-        except WorkflowLost as error:
-            fault = str(error)
+        """Return the result of a subagent that ran as a workflow, here or on another replica."""
+        live, id = self.live, brief.id
+        await self.durable.join(child)
         found = live.results.pop(id, None)
         if found is None:
             row = await self.store.subagent(live.run.id, id)
-            if row.status != WAITING_STATUS:
-                found = SubagentResult.model_validate(row.result)
-            else:
-                found = crash_result(brief, fault)
-                await live.record.keep_result(brief, found)
+            found = SubagentResult.model_validate(row.result)
         if id not in live.ended:  # it ended in another process, before a restart, or is lost
             live.emit(finished_event(found))
         return found
@@ -256,7 +246,7 @@ class Subagents:
     """Limits the subagents that run at once in this process."""
     metrics: Metrics
 
-    async def work(self, run: str, child: str) -> dict[str, Any]:
+    async def work(self, run: str, child: str, is_lost: bool) -> dict[str, Any]:
         async with self.slots, self.runs.at_work(run) as live:
             brief = live.frozen.pop(child, None)
             if brief is None or self.store.database.shared:  # another process may have started it
@@ -267,7 +257,10 @@ class Subagents:
                     brief = brief_of(row.brief, await self.store.template(row.template))
                 await live.record.load(f"{run}/{child}/")
             await self.runs.check_stop(live)  # it may have waited for its turn
-            result = await run_subagent(live.run, brief)
+            if is_lost:  # it crashed every process that ran it, or its code crashed
+                result = crash_result(brief, "its workflow was lost")
+            else:
+                result = await run_subagent(live.run, brief)
             await live.record.keep_result(brief, result)
             live.results[child] = result
             self.metrics.count_subagent(result.status)

@@ -1,57 +1,24 @@
-"""Start workflows for stored work: poll, claim, recover, give up, drain."""
+"""Start workflows for stored work: poll, claim, start again what may not have started, drain."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-import sqlalchemy as sa
-
 from bot.background import repeat
 from bot.errors import StoreError
 from bot.runs.durable import Durable
-from bot.storage.budget import settle_dead_calls
-from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
-from bot.storage.tables import actions, inbox, schedules
-
-log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 """Seconds between polls: for work of other replicas, and for the ends of pauses and outages."""
+RECOVER_EVERY_S = 30.0
+"""Seconds until work is started that a replica had claimed when it died."""
 DRAIN_LOOK_S = 0.05
-CLAIMS = (
-    (inbox.c.owner, inbox.c.state == "running"),
-    (actions.c.owner, actions.c.state == "approved"),
-    (schedules.c.worker, schedules.c.at_work.is_not(None)),
-)
-"""Columns that name the process of stored work, and the condition for such work."""
-
-
-async def owners(database: Database) -> set[str]:
-    """Return the processes with claimed work that has not ended. Raises StoreError."""
-    found = (sa.select(owner).where(claimed, owner.is_not(None)) for owner, claimed in CLAIMS)
-    query = sa.select(sa.union(*found).subquery())
-    return {row[0] for row in await database.read(query)}
-
-
-async def adopt(database: Database, owner: str, dead: str) -> None:
-    """Claim the work of a process that died, and settle its calls. Raises StoreError."""
-    log.warning("replica %s is dead; its work goes on here", dead)
-
-    def change(connection: sa.Connection) -> None:
-        for column, claimed in CLAIMS:
-            update = sa.update(column.table).where(column == dead, claimed)
-            connection.execute(update.values({column: owner}))
-        settle_dead_calls(connection, dead)
-
-    await database.change(change)
-
 
 W = TypeVar("W")
 
@@ -68,24 +35,17 @@ class Worker(ABC, Generic[W]):
     """Whether nothing new is started."""
     at_work: set[str] = field(default_factory=set, init=False)
     """Keys of the work that was started in this process and has not ended."""
-    _recovered: dict[str, W] = field(default_factory=dict, init=False)
-    """Workflow id -> work that an earlier process had started."""
-    _unsure: bool = field(default=False, init=False)
-    """Whether work may have been claimed whose workflow did not start or failed."""
+    _recover_at: float = field(default=0.0, init=False)
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _claim_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @abstractmethod
     async def load_claimed(self) -> Sequence[W]:
-        """Return the work that this process has claimed and that has not ended."""
+        """Return the work that any process has claimed and that has not ended."""
 
     @abstractmethod
     async def take(self, free: int) -> Sequence[W]:
         """Claim at most so much of the work that is due now."""
-
-    @abstractmethod
-    async def give_up(self, work: W, id: str) -> None:
-        """End work whose workflow will not be resumed."""
 
     @abstractmethod
     def key(self, work: W) -> str: ...
@@ -103,34 +63,33 @@ class Worker(ABC, Generic[W]):
 
     async def run(self) -> None:
         """Start work until cancelled."""
-        await repeat(self._pass, LOOK_EVERY_S, "nothing is started", woken=self._woken)
-
-    async def _pass(self) -> None:
-        try:
-            await self.look()
-        except Exception:
-            self._unsure = True
-            raise
+        await repeat(self.look, LOOK_EVERY_S, "nothing is started", woken=self._woken)
 
     async def look(self) -> None:
-        """Start work that is due, and end lost work. Raises StoreError."""
-        if self._unsure:
-            await self.recover()
-            self._unsure = False
-        await self._give_up()
+        """Start work that is due. Raises StoreError."""
         async with self._claim_lock:
+            now = asyncio.get_running_loop().time()
+            next_at, self._recover_at = self._recover_at, 0.0  # at once if this look fails
+            if now >= next_at:
+                await self.recover()
+                next_at = now + RECOVER_EVERY_S
             free = self.most - len(self.at_work)
-            if self.draining or free <= 0:
-                return
-            for work in await self.take(free):
-                await self._begin(work)
+            if not self.draining and free > 0:
+                for work in await self.take(free):
+                    await self._begin(work)
+            self._recover_at = next_at
 
     async def recover(self) -> None:
-        """Resume work that an earlier process of this id, or a dead replica, had claimed."""
-        for work in await self.load_claimed():
-            if self.key(work) not in self.at_work:
-                self._recovered[self.workflow(work)[1]] = work
-                await self._begin(work)
+        """Start claimed work whose process may have died before it started the workflow.
+
+        A workflow runs once, even if several processes start it.
+        """
+        before = set(self.at_work)
+        claimed = {self.key(work): work for work in await self.load_claimed()}
+        self.at_work -= before - claimed.keys()  # another replica has done it
+        for key, work in claimed.items():
+            if key not in self.at_work:
+                await self._begin(work, here=not self.durable.shared)
 
     async def drain(self, seconds: float) -> bool:
         """Start nothing more, and wait for current work; return whether all of it has ended."""
@@ -147,43 +106,20 @@ class Worker(ABC, Generic[W]):
 
     @contextmanager
     def count_work(self, key: str) -> Iterator[None]:
-        """Count the body as work of this process; if it raises, its workflow failed."""
+        """Count the body as work of this process."""
         self.at_work.add(key)
         try:
             yield
-        except BaseException:
-            self.mark_ended(key, lost=True)
-            raise
-        self.mark_ended(key)
+        finally:
+            self.at_work.discard(key)
+            self.wake()
 
-    def mark_ended(self, key: str, *, lost: bool = False) -> None:
-        """Record that work ended here. `lost`: its workflow failed."""
-        self._unsure = self._unsure or lost
-        self.at_work.discard(key)
-        self._recovered = {id: w for id, w in self._recovered.items() if self.key(w) != key}
-        self.wake()
-
-    async def _begin(self, work: W) -> None:
-        self.at_work.add(self.key(work))
+    async def _begin(self, work: W, *, here: bool = True) -> None:
+        """Start its workflow; `here`: it is sure to run in this process."""
+        if here:
+            self.at_work.add(self.key(work))
         try:
             await self.durable.begin(*self.workflow(work))
         except StoreError:
             self.at_work.discard(self.key(work))
-            self._unsure = True
             raise
-
-    async def _give_up(self) -> None:
-        """Check recovered work: another replica may have claimed it, or no workflow resumes it."""
-        if not self._recovered:
-            return
-        claimed = {self.key(work) for work in await self.load_claimed()}
-        for key in {self.key(work) for work in self._recovered.values()} - claimed:
-            self.mark_ended(key)
-        for id in await self.durable.find_lost(self._recovered):
-            work = self._recovered.get(id)
-            if work is None:  # it has ended in the meantime
-                continue
-            log.error("%s is given up: each try ended with the process", id)
-            await self.durable.cancel_children(id)
-            await self.give_up(work, id)
-            self._recovered.pop(id, None)

@@ -39,18 +39,14 @@ class ScheduleWorker(Worker[Work]):
     """Starts due work. Its database retries."""
 
     store: ScheduleStore
-    on_lost: WorkHandler
-    """Ends work whose workflow itself cannot report its failure."""
+    end: WorkHandler
+    """Ends work that is lost, or for which there is nothing to do any more."""
 
     async def load_claimed(self) -> Sequence[Work]:
-        return await self.store.at_work(self.durable.executor)
+        return await self.store.at_work()
 
     async def take(self, free: int) -> Sequence[Work]:
-        return await self.store.take(self.durable.executor, datetime.now(UTC), free)
-
-    async def give_up(self, work: Work, id: str) -> None:
-        self.at_work.discard(id)
-        await self.on_lost(work)
+        return await self.store.take(datetime.now(UTC), free)
 
     def key(self, work: Work) -> str:
         return work.id
@@ -59,18 +55,14 @@ class ScheduleWorker(Worker[Work]):
         return (work.kind, work.id, work.id)
 
     def body(self, work_on: WorkHandler) -> WorkflowBody:
-        """Return a workflow to register: it does the remaining work.
+        """Return a workflow to register: it does the remaining work, and releases the schedule."""
 
-        If it raises, the next poll gives up the work and releases the schedule.
-        """
-
-        async def body(id: str) -> dict[str, Any]:
+        async def body(id: str, is_lost: bool) -> dict[str, Any]:
+            work = Work.parse(id)
             with self.count_work(id):
-                if await self.store.claim(id, self.durable.executor):
-                    work = Work.parse(id)
-                    await work_on(work)
-                    if await self.store.claim(id, self.durable.executor):  # it has not ended
-                        await self.on_lost(work)
+                for handle in (self.end,) if is_lost else (work_on, self.end):
+                    if work in await self.store.at_work():  # it has not ended
+                        await handle(work)
             return {"state": "done"}
 
         return body

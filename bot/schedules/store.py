@@ -292,7 +292,7 @@ class ScheduleStore:
         if ended and work.kind == "occurrence":
             delete_reservations(connection, run_id(work.schedule, work.at, work.attempt))
         is_claimed = sa.and_(schedules.c.id == work.schedule, schedules.c.at_work == work.id)
-        connection.execute(sa.update(schedules).where(is_claimed).values(at_work=None, worker=None))
+        connection.execute(sa.update(schedules).where(is_claimed).values(at_work=None))
         _finish(connection, work.schedule, self.now())
         return ended
 
@@ -324,26 +324,20 @@ class ScheduleStore:
         return self._end(connection, work, values)
 
     @in_transaction
-    def take(self, connection: sa.Connection, worker: str, now: datetime, most: int) -> list[Work]:
+    def take(self, connection: sa.Connection, now: datetime, most: int) -> list[Work]:
         """Claim due work of so many schedules, one item for each."""
         claimed = []
         for schedule in _idle(connection, now, most):
             if work := _next_work(connection, self.database, schedule, now):
-                _update(connection, schedule.id, at_work=work.id, worker=worker)
+                _update(connection, schedule.id, at_work=work.id)
                 claimed.append(work)
             else:
                 _finish(connection, schedule.id, now)
         return claimed
 
-    async def claim(self, id: str, worker: str) -> bool:
-        """Claim work for this process; return whether it still has to be done."""
-        update = sa.update(schedules).where(schedules.c.at_work == id).values(worker=worker)
-        return bool(await self.database.write(update))
-
-    async def at_work(self, worker: str | None = None) -> list[Work]:
-        """Return all running work, or that of one process."""
+    async def at_work(self) -> list[Work]:
+        """Return the work that was taken and has not ended."""
         query = sa.select(schedules.c.at_work).where(schedules.c.at_work.is_not(None))
-        query = query.where(schedules.c.worker == worker) if worker else query
         return [Work.parse(row.at_work) for row in await self.database.read(query)]
 
     def _insert(

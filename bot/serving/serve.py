@@ -50,10 +50,9 @@ from bot.privacy import forget_pending_forever, tidy
 from bot.requests.context import ContextReader
 from bot.requests.delivery import Delivery
 from bot.requests.handler import RequestHandler, RequestWorker
-from bot.runs.durable import Durable, LockLost
+from bot.runs.durable import CHILD, Durable, LockLost
 from bot.runs.run import Runs, Subagents
 from bot.runs.store import Store
-from bot.runs.worker import adopt, owners
 from bot.schedules.chat import ScheduleService
 from bot.schedules.scheduler import Schedules
 from bot.schedules.validation import ScheduleValidator
@@ -114,12 +113,6 @@ class Server:
         return not (
             self.dispatch.at_work or self.dispatch.runs.ids or self.schedules.worker.at_work
         )
-
-    async def recover(self) -> None:
-        """Resume work that an earlier process of this id, or a dead replica, had started."""
-        await self.dispatch.recover()
-        await self.approvals.recover()
-        await self.schedules.worker.recover()
 
     @property
     def running(self) -> int:
@@ -308,25 +301,20 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
 
 
 def _register_workflows(server: Server, answering: RequestHandler, subagents: Subagents) -> None:
-    """Register the body of each workflow, and how to adopt the work of a dead replica."""
+    """Register the body of each workflow, and what settles the calls of a dead replica."""
     durable, dispatch, database = server.durable, server.dispatch, server.dispatch.inbox.database
 
-    async def request(key: str, attempt: int) -> dict[str, Any]:
-        await dispatch.mark_started(key)
+    async def request(key: str, *args: Any) -> dict[str, Any]:
         with dispatch.count_work(key):
-            return await answering.work(key, attempt)
+            return await answering.work(key, *args)
 
-    async def apology(key: str) -> dict[str, Any]:
-        try:
-            return await answering.apologise(key)
-        finally:
-            dispatch.mark_ended(key)
+    async def settle(dead: str) -> None:
+        log.warning("replica %s is dead; its work goes on in others", dead)
+        await database.change(partial(settle_dead_calls, owner=dead))
 
-    durable.bodies |= {"request": request, "subagent": subagents.work, "apology": apology}
+    durable.bodies |= {"request": request, CHILD: subagents.work}
     durable.bodies |= {"action": server.approvals.execute, **server.schedules.bodies()}
-    durable.owners = partial(owners, database)
-    durable.on_dead = partial(adopt, database, durable.executor)
-    durable.on_adopted = server.recover
+    durable.on_dead = settle
 
 
 def _is_forwarded_to(settings: Settings) -> bool:
@@ -349,7 +337,6 @@ async def _start(
     await durable.open()
     stack.push_async_callback(durable.aclose)
     await server.schedules.begin()
-    await server.recover()
     backfill.ask()
     server.tasks = [
         dispatch.run(),

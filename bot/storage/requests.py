@@ -155,8 +155,6 @@ class StoredRequest(IncomingMessage):
     received: datetime = EPOCH
     not_before: datetime | None = None
     reply: StoredReply | None = None
-    owner: str | None = None
-    """The process that works on it."""
     stopped_by: str | None = None
     """The user who stopped it."""
 
@@ -356,9 +354,7 @@ class RequestQueue:
         return connection.execute(stop.where(inbox.c.state == "running")).rowcount
 
     @in_transaction
-    def take(
-        self, connection: sa.Connection, owner: str, free: int, now: datetime
-    ) -> list[StoredRequest]:
+    def take(self, connection: sa.Connection, free: int, now: datetime) -> list[StoredRequest]:
         """Take up to `free` requests to work on: oldest first, one at a time per thread."""
         if self.database.shared:  # two replicas must not both find a thread idle
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(REQUESTS_LOCK)))
@@ -367,7 +363,7 @@ class RequestQueue:
         claimed = []
         for row in sorted(found, key=lambda row: row.received)[:free]:
             run = row.run or uuid.uuid4().hex[:12]
-            changes = {"state": "running", "owner": owner, "run": run}
+            changes = {"state": "running", "run": run}
             connection.execute(sa.update(inbox).where(inbox.c.key == row.key).values(changes))
             claimed.append(request_of(row, **changes))
         return claimed
@@ -429,7 +425,7 @@ class RequestQueue:
         event[ROUND] = int(row.event.get(ROUND) or 0) + 1
         values = {"state": "waiting", "not_before": datetime.now(UTC), "event": event}
         values["attempt"] = row.attempt + 1
-        values |= dict.fromkeys(("owner", "stopped_by", "run", "reply"))
+        values |= dict.fromkeys(("stopped_by", "run", "reply"))
         connection.execute(sa.update(inbox).where(is_request).values(**values))
         return True
 
@@ -444,21 +440,13 @@ class RequestQueue:
         """Record that its run has ended."""
         is_request, reply_json = inbox.c.key == key, reply and reply.model_dump(mode="json")
         run = connection.execute(sa.select(inbox.c.run).where(is_request)).scalar()
-        connection.execute(
-            sa.update(inbox).where(is_request).values(owner=None, reply=reply_json, **change)
-        )
+        connection.execute(sa.update(inbox).where(is_request).values(reply=reply_json, **change))
         delete_reservations(connection, run)
 
-    async def at_work(self, owner: str | None = None) -> list[StoredRequest]:
-        """Return the running requests, or those of one process."""
+    async def at_work(self) -> list[StoredRequest]:
+        """Return the running requests."""
         query = sa.select(inbox).where(inbox.c.state == "running")
-        query = query.where(inbox.c.owner == owner) if owner else query
         return [request_of(row) for row in await self.database.read(query)]
-
-    async def claim(self, key: str, owner: str) -> None:
-        """Record that this process works on the request."""
-        is_running = sa.and_(inbox.c.key == key, inbox.c.state == "running")
-        await self.database.write(sa.update(inbox).where(is_running).values(owner=owner))
 
     async def count_waiting(self) -> int:
         """Return how many requests wait for their turn."""

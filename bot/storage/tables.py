@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from bot.storage.encryption import EncryptedJson, EncryptedText
 from subagents.gate import Action
 
-REVISIONS = ("0018",)
+REVISIONS = ("0019",)
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -240,7 +240,7 @@ inbox = table(
     columns(sa.String, "key", primary_key=True),
     columns(sa.String, "team", "channel", "ts", "thread_ts", "user", "kind", "state"),
     columns(JSON, "event"),
-    optional(sa.String, "run", "owner", "stopped_by"),
+    optional(sa.String, "run", "stopped_by"),
     columns(sa.Integer, "attempt"),
     columns(UtcTime, "received"),
     optional(UtcTime, "not_before"),
@@ -248,8 +248,8 @@ inbox = table(
     sa.Index("inbox_by_thread", "team", "channel", "thread_ts"),
     sa.Index("inbox_by_state", "state", "received"),
 )
-"""Messages that ask for something, by (team, channel, ts). `owner` is the process that works on
-it, `stopped_by` the user who stopped it."""
+"""Messages that ask for something, by (team, channel, ts). `stopped_by` is the user who stopped
+it."""
 
 cursors = table(
     "cursors",
@@ -349,13 +349,13 @@ actions = table(
     columns(UtcTime, "made"),
     optional(UtcTime, "expires", "decided_at"),
     optional(JSON, "card", "outcome"),
-    optional(sa.String, "decided_by", "instead_of", "owner"),
+    optional(sa.String, "decided_by", "instead_of"),
     sa.Index("actions_by_state", "state", "made"),
 )
 """`subagents.gate.Action` by id. `state`: proposed, asked (its card is shown at `card`, a
 `bot.approvals.store.CardPlace`), then approved, denied, expired or edited (replaced by the
 action whose `instead_of` names it); an approved one ends as done or failed, as `outcome`
-describes. `owner` is the process that executes."""
+describes."""
 
 grants = table(
     "grants",
@@ -540,14 +540,13 @@ schedules = table(
     columns(sa.Text, "body"),
     columns(UtcTime, "made", "changed", "watermark"),
     optional(sa.String, "at_work"),
-    optional(sa.String, "worker", index=True),
     optional(JSON, "trouble"),
 )
 """`origin`: config or chat. `state`: active, paused, refused (`why` tells what its owner has to
 fix), done (its only time has passed) or deleted. `body` holds the `config.schedules.Schedule`, and
 the label of the context in which it was requested. `watermark`: its occurrences up to this time
-are rows. `at_work`: the workflow that works for it, in the process `worker`; there is one at a
-time. `trouble`: the start of its failure, and whether its owner was notified."""
+are rows. `at_work`: the workflow that works for it; there is one at a time. `trouble`: the start
+of its failure, and whether its owner was notified."""
 
 schedule_runs = table(
     "schedule_runs",

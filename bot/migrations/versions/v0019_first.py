@@ -6,7 +6,7 @@ from alembic import op
 
 from bot.storage.tables import METADATA
 
-revision = "0018"
+revision = "0019"
 down_revision = None
 
 APPEND_ONLY_ERROR = "the log of decisions is append-only"
