@@ -46,7 +46,7 @@ from config.settings import Settings
 
 REPORTS, BOARD, ADMIN = "C0REPORTS", "G0BOARD", "U0EVA"
 QUICK = (timedelta(seconds=0.2),)
-FAILED, AGAIN = "was not delivered", "is delivered again"
+FAILED, AGAIN = "has not delivered", "delivers again"
 
 
 def space() -> Workspace:

@@ -108,9 +108,9 @@ async def test_run_is_retried_after_a_transient_failure_until_it_works(tmp_path:
         down = False
         occurrence = await s.over(begun)
         delivery = await s.wait_for_delivery(occurrence)
-        await until(lambda: any("delivered again" in each for each in s.private_texts()))
+        await until(lambda: any("delivers again" in each for each in s.private_texts()))
         document = await s.document(occurrence)
-        notices = [each for each in s.private_texts() if "scheduled report markets" in each]
+        notices = [each for each in s.private_texts() if "The schedule markets" in each]
         first = await s.bot.store.run(run_id("markets", occurrence.at))
         dms = [m for m in s.bot.slack.visible(s.bot.slack.people.dm(ASKER)) if m.user == BOT_USER]
 
@@ -119,7 +119,7 @@ async def test_run_is_retried_after_a_transient_failure_until_it_works(tmp_path:
     assert occurrence.run == f"{first.id}-{occurrence.tries + 1}"
     assert (first.status, first.error) == ("failed", {"code": "passing", "message": AWAY})
     assert document["window"]["latest"] == iso(occurrence.at)
-    assert ["delivered again" in each for each in notices] == [False, True]
+    assert ["delivers again" in each for each in notices] == [False, True]
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +23,6 @@ from bot.slack.writer import MessageWriter
 from bot.storage.database import Database, in_transaction
 from bot.storage.schedules import AlertHold, Failure, Recovery, StoredSchedule
 from bot.storage.tables import schedules
-from config.schedules import ScheduleKind
 from config.words import in_language, phrase
 from scopes.tool import iso
 
@@ -36,12 +35,6 @@ HELD_FOR = timedelta(minutes=15)
 CLOCK_SKEW = timedelta(minutes=10)
 """How far Slack's clock may be behind ours."""
 MOST_ADMINS = 10
-ALERT_KEY_ENDINGS: Mapping[ScheduleKind, str] = {
-    "sweep": "report",
-    "triage": "report",
-    "ask": "ask",
-}
-"""Kind of schedule -> the end of the keys of its alerts; a reminder uses its kind."""
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
 
 
@@ -190,17 +183,16 @@ def with_mentions(text: str) -> Iterator[str | Element]:
 
 def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> MessagePart:
     since, why = date(failure.since), [*with_mentions(_sentence(failure.why))]
-    kind = ALERT_KEY_ENDINGS.get(stored.spec.kind, stored.spec.kind)
     fails = [f"\n{when(stored.spec)}. ", *fill("alert.fails", since=since, why=why)]
     parts: list[str | Element]
     if recovery := failure.over:
-        title = phrase(f"alert.again_{kind}", name=stored.id)
+        title = phrase("alert.again", name=stored.id)
         parts = [f"\n{_sentence(recovery.said)} ", *fill("alert.had_failed", since=since, why=why)]
     elif stored.state == "refused":
-        title = phrase(f"alert.refused_{kind}", name=stored.id)
+        title = phrase("alert.refused", name=stored.id)
         parts = [*fails, f"\n{phrase('alert.checked_again')} {phrase('alert.once')}"]
     else:
-        title = phrase(f"alert.not_delivered_{kind}", name=stored.id)
+        title = phrase("alert.not_delivered", name=stored.id)
         parts = [*fails, "\n"]
         if failure.again:
             key = "alert.again_once" if stored.spec.at else "alert.again_until"
