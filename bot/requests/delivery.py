@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol, TypeVar
 
 from bot.memory import kept_files, publish_conversation
@@ -19,7 +20,7 @@ from bot.slack import blocks
 from bot.slack.client import TokenRefused, WriteFailed, retry_until
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import LabelCheck, StreamingReply
-from bot.slack.writer import FILE_TAKEN, MessageWriter
+from bot.slack.writer import FILE_TAKEN, MessageWriter, Uploads
 from bot.storage.requests import Choice, RequestQueue, StoredReply, StoredRequest, try_now
 from config.settings import Settings
 from config.words import phrase
@@ -108,6 +109,34 @@ async def _as_optional(write: Write[T]) -> T:
         if error.code != MISSING_SCOPE:
             raise
         raise WriteFailed(error.method, error.code) from error
+
+
+async def upload(
+    uploads: Uploads,
+    place: tuple[str, str],
+    name: str,
+    read: Write[bytes],
+    step: str,
+    once: Callable[[str, type[str], Write[str]], Awaitable[str]],
+) -> list[str]:
+    """Upload a file and show it in a thread, in a step each; return why it is missing, if it is.
+
+    The names of the steps begin with `step`; `once` runs a step, or returns its stored result.
+    """
+
+    async def send() -> str:
+        return await uploads.hand_over(name, await read())
+
+    async def show() -> str:
+        return await uploads.show(*place, sent, name)
+
+    try:
+        sent = await once(f"{step}/sent", str, lambda: _as_optional(send))
+        await once(f"{step}/shown", str, lambda: _as_optional(show))
+    except WriteFailed as error:  # the answer is complete without it
+        log.warning("%s is not attached: %s", step, error)
+        return [f"{name} ({phrase(FILE_ERROR_KEYS.get(error.code, 'file.not_taken'))})"]
+    return []
 
 
 async def read_file(run: Run, file: Resource) -> bytes:
@@ -209,8 +238,10 @@ class Delivery:
             hidden = await live.run.gate.obstacles("p1", replace(ctx, label=file.label), to)
             if hidden:  # its name is hidden, too
                 missing.append(phrase(HIDDEN))
-            elif why := await self._upload(live, place, file):
-                missing.append(f"{file.name} ({phrase(why)})")
+                continue
+            step = f"files/{place[0]}/{file.name}@{file.version}"
+            read, once = partial(read_file, live.run, file), partial(self.once, live)
+            missing += await upload(self.writer.uploads, place, file.name, read, step, once)
         excess = len(files) - MAX_FILES
         missing += [phrase("file.more", n=excess, most=str(MAX_FILES))] if excess > 0 else []
         if missing:
@@ -219,25 +250,6 @@ class Delivery:
                 await self.writer.post(Mark(f"{request.key}/files"), *place, part, look_first=True)
             except WriteFailed as error:
                 log.warning("%s is not told of its files: %s", request.key, error)
-
-    async def _upload(self, live: ActiveRun, place: tuple[str, str], file: Resource) -> str:
-        """Upload a file and show it, in a step each; return why it is missing, if it is."""
-        uploads, (channel, thread) = self.writer.uploads, place
-        name = f"files/{channel}/{file.name}@{file.version}"
-
-        async def send() -> str:
-            return await uploads.hand_over(file.name, await read_file(live.run, file))
-
-        async def show() -> str:
-            return await uploads.show(channel, thread, sent, file.name)
-
-        try:
-            sent = await self.once(live, f"{name}/sent", str, lambda: _as_optional(send))
-            await self.once(live, f"{name}/shown", str, lambda: _as_optional(show))
-        except WriteFailed as error:  # the answer is complete without it
-            log.warning("a file of %s is not attached: %s", live.run.id, error)
-            return FILE_ERROR_KEYS.get(error.code, "file.not_taken")
-        return ""
 
     async def ask(self, request: StoredRequest, live: ActiveRun, done: StoredReply) -> None:
         """Show the actions that need approval; the answer stays even if that fails."""

@@ -37,6 +37,7 @@ from bot.requests.delivery import (
     format_obstacles,
     post_thread,
     read_file,
+    upload,
 )
 from bot.runs.run import ActiveRun, Runs
 from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_success
@@ -45,7 +46,7 @@ from bot.schedules.run import note_mail
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import ScheduleValidator, find_channel
 from bot.slack import blocks
-from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away
+from bot.slack.client import ChannelClosed, TokenRefused, WriteFailed, is_away
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
@@ -301,8 +302,7 @@ class ReportDelivery:
             channel = await self.writer.direct(channel) if PERSON.fullmatch(channel) else channel
             after = f"{since.timestamp():.6f}"
             root = await post_thread(self.writer, Mark(run, run), channel, parts, after=after)
-            for file in files:
-                await self._attach(live.run, channel, root, file)
+            await self._attach(live.run, (channel, root), files)
         except WriteFailed as error:
             log.warning("the report %s is not written: %s", run, error)
             raise DeliveryFailed(explain_refusal(error, place)) from error
@@ -328,27 +328,21 @@ class ReportDelivery:
         except GoogleError as error:
             raise DeliveryFailed(_explain_not_sent(error)) from error
 
-    async def _attach(self, run: Run, channel: str, root: str, file: MailAttachment) -> None:
-        """Post a file in the thread; if that fails, post the reason instead."""
-        uploads, key = self.writer.uploads, f"{run.id}/files/{root}/{file.name}"
+    async def _attach(
+        self, run: Run, place: tuple[str, str], files: Sequence[MailAttachment]
+    ) -> None:
+        """Post the files in the thread, and which of them are missing."""
+        missing = []
+        for file in files:
 
-        async def send() -> str:
-            return await uploads.hand_over(file.name, file.content)
+            async def read(content: bytes = file.content) -> bytes:
+                return content
 
-        async def show() -> str:
-            return await uploads.show(channel, root, sent, file.name)
-
-        try:
-            sent = await run.once(f"{key}/sent", str, send)
-            await run.once(f"{key}/shown", str, show)
-            return
-        except WriteFailed as error:
-            log.warning("%s is not attached to %s: %s", file.name, run.id, error)
-            key = "lacking" if isinstance(error, TokenRefused) else "not_taken"
-            key = "not_shown" if isinstance(error, OutcomeUnknown) else key
-        why = phrase(f"delivery.file_{key}")
-        part = blocks.sentence(phrase("delivery.file", name=file.name, why=why))
-        await self.writer.post(Mark(f"{run.id}/{file.name}"), channel, root, part, look_first=True)
+            step = f"{run.id}/files/{place[1]}/{file.name}"
+            missing += await upload(self.writer.uploads, place, file.name, read, step, run.once)
+        if missing:
+            part = blocks.sentence(phrase("file.missing", names="; ".join(missing)))
+            await self.writer.post(Mark(f"{run.id}/files"), *place, part, look_first=True)
 
     async def _files(
         self,
