@@ -171,7 +171,7 @@ def invite(slack: LocalSlack) -> None:
     ("close", "reopen", "why"),
     [
         (archive, lambda slack: archive(slack, False), "#reports"),
-        (expel, invite, "I am not in #reports. Invite me there with /invite"),
+        (expel, invite, "I am not in #reports: invite me there with /invite"),
     ],
 )
 async def test_closed_channel_alerts_the_owner_once_and_gets_one_report_when_reopened(
@@ -271,7 +271,7 @@ def deactivate_owner(slack: LocalSlack) -> None:
     ("lose", "why", "told"),
     [
         (remove_owner, "<@U0ANA> may no longer read all of its sources: #board", ASKER),
-        (deactivate_owner, "<@U0ANA> is deactivated, and it uses their rights.", ADMIN),
+        (deactivate_owner, "Its owner <@U0ANA> is deactivated.", ADMIN),
     ],
 )
 async def test_report_is_not_posted_after_its_owner_loses_access_to_a_source(

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import aiohttp
 import sqlalchemy as sa
 from markdown_it import MarkdownIt
 
@@ -44,7 +43,12 @@ from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_success
 from bot.schedules.description import contents, language_of, moment, when
 from bot.schedules.run import note_mail
 from bot.schedules.store import ScheduleStore
-from bot.schedules.validation import ScheduleValidator, find_channel
+from bot.schedules.validation import (
+    CheckUnavailable,
+    DeliveryPlace,
+    ScheduleInvalid,
+    ScheduleValidator,
+)
 from bot.slack import blocks
 from bot.slack.client import ChannelClosed, TokenRefused, WriteFailed, is_away
 from bot.slack.messages import Mark, MessagePart
@@ -59,22 +63,12 @@ from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.google.gmail_compose import DeliveryReport, MailAttachment, NoRecipient
 from scopes.intent import Intent
 from scopes.label import Label
-from scopes.slack_client import SlackRefused
 from scopes.slack_reader import SlackReader
 from subagents.run import Run
 
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 5
-CLOSED_PLACE_KEYS = {
-    "is_archived": "archived",
-    "channel_is_archived": "archived",
-    "not_in_channel": "not_in",
-    "channel_not_found": "unseen",
-    "messages_tab_disabled": "no_dm",
-    "thread_not_found": "no_root",
-}
-"""Slack's error -> end of the key of the message why nothing can be posted in a place."""
 BACKOFF = tuple(timedelta(seconds=s) for s in (30, 60, 120, 300, 900, 3600))
 """Pauses between attempts; the last one repeats."""
 LATE_AFTER = timedelta(minutes=15)
@@ -94,17 +88,6 @@ class DeliveryFailed(Exception):
         """Id -> name of sources that an administrator could allow in `place` permanently."""
         self.place = place
         super().__init__(text)
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryPlace:
-    """The place where a report goes."""
-
-    channel: str
-    """Id of a conversation; empty = by mail."""
-    name: str
-    """Its name for people; `<@U...>` for a person."""
-    mail: str = ""
 
 
 @dataclass
@@ -148,7 +131,11 @@ class ReportDelivery:
     async def _deliver(self, work: Work, stored: StoredSchedule, occurrence: Occurrence) -> str:
         document = await self._document(occurrence)
         async with self.runs.at_work(occurrence.run or "") as live:
-            place = await self._place(stored, live)
+            try:
+                reader = live.run.client(SlackReader)
+                place = await self.validator.destination(stored.spec, stored.origin, reader)
+            except (ScheduleInvalid, CheckUnavailable) as error:
+                raise DeliveryFailed(str(error)) from error
             await self._check(stored, live, place, Label.of(document.label))
             quiet = stored.spec.quiet and not has_changes(document)
             with in_language(await language_of(self.people, stored.spec, place.channel)):
@@ -217,28 +204,6 @@ class ReportDelivery:
         await self.alerts.fails(stored.id, why, at, next_try)
         await self.schedules.record_undelivered(work, why, next_try)
         return f"not delivered: {why}"
-
-    async def _place(self, stored: StoredSchedule, live: ActiveRun) -> DeliveryPlace:
-        """Return the place with its current name. Raises DeliveryFailed."""
-        owner, to = stored.spec.owner, stored.spec.to
-        person = await self.people.person(owner, self.validator.directory.team, fresh=True)
-        if person is not None and person.kind == "deleted":
-            raise DeliveryFailed(phrase("delivery.owner_gone", owner=owner))
-        if stored.spec.is_private:
-            return DeliveryPlace(owner, f"<@{owner}>")
-        if PERSON.fullmatch(to):
-            return DeliveryPlace(to, f"<@{to}>")
-        if "@" in to:
-            return DeliveryPlace("", to, to)
-        try:
-            channels = await live.run.client(SlackReader).channels()
-        except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-            raise DeliveryFailed(phrase("delivery.away")) from error
-        if found := find_channel(channels, to):
-            return DeliveryPlace(found.id, f"#{found.name}")
-        if to.startswith("#"):
-            raise DeliveryFailed(phrase("delivery.no_channel", place=to))
-        return DeliveryPlace(to, to)
 
     async def _check(
         self, stored: StoredSchedule, live: ActiveRun, place: DeliveryPlace, label: Label
@@ -389,10 +354,8 @@ def _explain_not_sent(error: GoogleError) -> str:
 
 def explain_refusal(error: WriteFailed, place: DeliveryPlace) -> str:
     """Explain why Slack refused the message, in a sentence with what to do."""
-    if isinstance(error, ChannelClosed):
-        return phrase(
-            f"delivery.{CLOSED_PLACE_KEYS.get(error.code, 'read_only')}", place=place.name
-        )
+    if isinstance(error, ChannelClosed) and error.code != "thread_not_found":
+        return phrase("delivery.read_only", place=place.name)
     if isinstance(error, TokenRefused):
         lacks = error.code in ("missing_scope", "no_permission")
         return phrase("delivery.no_scope" if lacks else "delivery.no_token")

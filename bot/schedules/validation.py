@@ -58,6 +58,17 @@ class ScheduleInvalid(Exception):
     """A schedule cannot work as configured; the text tells what to do about it."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryPlace:
+    """The place where a report goes."""
+
+    channel: str
+    """Id of a conversation or a person; empty = by mail."""
+    name: str
+    """Its name for people; `<@U...>` for a person."""
+    mail: str = ""
+
+
 @dataclass(frozen=True)
 class ScheduleValidator:
     """Validates schedules; one for each process."""
@@ -88,16 +99,26 @@ class ScheduleValidator:
 
         Raises ScheduleInvalid, CheckUnavailable and StoreError.
         """
+        place = await self.destination(spec, origin, reader)
         with _answers():
-            await self._owner(spec, origin)
-            await self._destination(spec, reader)
             if spec.kind == "triage" or "@" in spec.to:
                 await self._mailbox(spec)
             if spec.kind == "ask":
-                await self.find_allowed(spec, await self.place(spec, reader))
+                await self.find_allowed(spec, place.channel)
             if spec.tracker:
                 await self._tracker(spec, reader)
             return await self._sources(spec, reader) if spec.kind == "sweep" else []
+
+    async def destination(
+        self, spec: Schedule, origin: Origin, reader: SlackReader
+    ) -> DeliveryPlace:
+        """Return where its reports go, if its owner may still own it and have them posted there.
+
+        Raises ScheduleInvalid, CheckUnavailable and StoreError.
+        """
+        with _answers():
+            await self._owner(spec, origin)
+            return await self._destination(spec, reader)
 
     async def channels(self) -> list[ChannelInfo]:
         """Return the channels that the bot sees. Raises CheckUnavailable."""
@@ -198,14 +219,16 @@ class ScheduleValidator:
             raise ScheduleInvalid(phrase(key, owner=spec.owner, how=how))
         await mailbox.aclose()
 
-    async def _destination(self, spec: Schedule, reader: SlackReader) -> None:
-        if spec.is_private or "@" in spec.to:
-            return
+    async def _destination(self, spec: Schedule, reader: SlackReader) -> DeliveryPlace:
+        if spec.is_private:
+            return DeliveryPlace(spec.owner, f"<@{spec.owner}>")
+        if "@" in spec.to:
+            return DeliveryPlace("", spec.to, spec.to)
         if PERSON.fullmatch(spec.to):
             person = await self._person(spec.to)
             if person is None or person.kind in ("deleted", "bot"):
                 raise ScheduleInvalid(phrase("check.nobody", user=spec.to))
-            return
+            return DeliveryPlace(spec.to, f"<@{spec.to}>")
         place = spec.to
         if spec.to.startswith("#"):
             found = find_channel(await reader.channels(), spec.to)
@@ -222,11 +245,12 @@ class ScheduleValidator:
             await self._surely(spec.owner)
             message = phrase("check.unreadable", owner=spec.owner, place=destination.title)
             raise ScheduleInvalid(message)
+        return DeliveryPlace(place, destination.title)
 
     async def _person(self, user: str) -> Person | None:
         """Return a person; None = there is none. Raises CheckUnavailable."""
         people = self.directory.people
-        person = await people.person(user, self.directory.team)
+        person = await people.person(user, self.directory.team, fresh=True)
         if person is None and people.has_no_answer(user):
             raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
         return person
