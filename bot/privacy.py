@@ -32,7 +32,7 @@ from bot.storage.deletions import (
 )
 from bot.storage.encryption import WrongKey, cipher_of_dialect
 from bot.storage.requests import AT_WORK, LOOKUPS
-from bot.storage.schedules import FREE_NAME_STATES, StoredSchedule, schedule_of
+from bot.storage.schedules import FREE_NAME_STATES
 from bot.storage.tables import (
     actions,
     address_of,
@@ -304,19 +304,19 @@ class Forget:
             reviewed = issues.c.schedule.startswith(f"{PANEL}/{user}/", autoescape=True)
             await self._execute([sa.delete(issues).where(reviewed)])
 
-        def is_lost(each: StoredSchedule) -> bool:
+        def is_lost(each: sa.Row[Any]) -> bool:
             says = each.spec.request or each.spec.text
             owned = target.kind == "user" and each.spec.owner == user
             return owned or bool(says and not target.labels.isdisjoint(each.label.sources))
 
-        lost = [each for row in rows if (each := schedule_of(row)) and is_lost(each)]
+        lost = list(filter(is_lost, rows))
         for each in lost:
             of_it = issues.c.schedule == each.id
             statements: list[Statement] = [sa.delete(issues).where(of_it)]
             itself = schedules.c.id == each.id
             is_configured = each.origin == "config" and each.state != "deleted"
             of_it, why = schedule_runs.c.schedule == each.id, schedule_runs.c.why
-            clear_reasons = sa.update(schedule_runs).where(of_it, why.is_not(None)).values(why="")
+            clear_reasons = sa.update(schedule_runs).where(of_it, why != "").values(why="")
             statements.append(
                 clear_reasons if is_configured else sa.delete(schedule_runs).where(of_it)
             )

@@ -281,7 +281,7 @@ async def failure(s: ScheduledBot) -> Failure | None:
 def restored(record: Failure) -> sa.Update:
     """Restore an earlier record, as if a process died before it stored the next one."""
     update = sa.update(schedules).where(schedules.c.id == NAME)
-    return update.values(trouble=record.model_dump(mode="json"))
+    return update.values(trouble=record)
 
 
 async def test_failure_alert_is_not_posted_again_when_its_record_was_lost(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_schedules_command_says_that_a_single_time_has_passed_and_since_when_one
 
     async def refuse(database: Database) -> None:
         await ScheduleStore(database).refuse("markets", why)
-        trouble = Failure(since=since, at=since, why=why).model_dump(mode="json")
+        trouble = Failure(since=since, at=since, why=why)
         markets = sa.update(schedules).where(schedules.c.id == "markets")
         await database.write(markets.values(trouble=trouble))
 

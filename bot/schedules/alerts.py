@@ -228,10 +228,10 @@ def _record_reached(
 
 def _failure(connection: sa.Connection, schedule: str) -> Failure | None:
     query = sa.select(schedules.c.trouble).where(schedules.c.id == schedule).with_for_update()
-    found = connection.execute(query).scalar()
-    return Failure.model_validate(found) if found else None
+    found: Failure | None = connection.execute(query).scalar()
+    return found
 
 
 def _store(connection: sa.Connection, schedule: str, failure: Failure | None) -> None:
     update = sa.update(schedules).where(schedules.c.id == schedule)
-    connection.execute(update.values(trouble=failure and failure.model_dump(mode="json")))
+    connection.execute(update.values(trouble=failure))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import islice
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -18,13 +17,9 @@ from bot.storage.requests import IS_PAUSED, delete_reservations
 from bot.storage.schedules import (
     FREE_NAME_STATES,
     Occurrence,
-    Row,
     StoredSchedule,
     Work,
-    body_of,
-    occurrence_of,
     run_id,
-    schedule_of,
 )
 from bot.storage.tables import issues, schedule_runs, schedules
 from config.schedules import Schedule
@@ -88,13 +83,13 @@ class ScheduleStore:
         hidden = ("deleted",) if done else FREE_NAME_STATES
         query = sa.select(schedules).where(schedules.c.state.not_in(hidden))
         rows = await self.database.read(query.order_by(schedules.c.id))
-        return [each for row in rows if (each := schedule_of(row))]
+        return [StoredSchedule(**row._asdict()) for row in rows]
 
     async def get(self, id: str) -> StoredSchedule | None:
         """Return a schedule; None if it does not exist or was deleted."""
         query = sa.select(schedules).where(schedules.c.id == id, schedules.c.state != "deleted")
         rows = await self.database.read(query)
-        return schedule_of(rows[0]) if rows else None
+        return StoredSchedule(**rows[0]._asdict()) if rows else None
 
     @in_transaction
     def sync(
@@ -103,15 +98,15 @@ class ScheduleStore:
         """Update the table from the settings; replace schedules set in chat with the same name."""
         if self.database.shared:  # two replicas must not start one schedule twice
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SETTINGS_LOCK)))
-        found = {row.id: row for row in connection.execute(sa.select(schedules))}
+        rows = connection.execute(sa.select(schedules)).all()
+        found = {row.id: StoredSchedule(**row._asdict()) for row in rows}
         for id, stored in found.items():
             if stored.origin == "config" and stored.state != "deleted" and id not in config:
                 _end(connection, id, now)
         for id, spec in config.items():
-            row = found.get(id)
-            old = schedule_of(row) if row else None
-            if row and row.origin == "config" and row.state != "deleted":
-                self._change(connection, row, old, spec, now)
+            old = found.get(id)
+            if old and old.origin == "config" and old.state != "deleted":
+                self._change(connection, old, spec, now)
                 continue
             new = StoredSchedule.new(id, "config", spec, now)
             self._insert(connection, new, replace=True)
@@ -192,13 +187,13 @@ class ScheduleStore:
     async def occurrence(self, schedule: str, at: datetime) -> Occurrence | None:
         query = sa.select(schedule_runs).where(_row(schedule, at))
         rows = await self.database.read(query)
-        return occurrence_of(rows[0]) if rows else None
+        return Occurrence(**rows[0]._asdict()) if rows else None
 
     async def occurrences(self, schedule: str, limit: int = 20) -> list[Occurrence]:
         """Return its occurrences, the latest first."""
         query = sa.select(schedule_runs).where(schedule_runs.c.schedule == schedule)
         rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
-        return [occurrence_of(row) for row in rows]
+        return [Occurrence(**row._asdict()) for row in rows]
 
     async def list_delivered(self, schedule: str, limit: int) -> list[Occurrence]:
         """Return the occurrences with a delivered or quiet report, the latest first.
@@ -207,7 +202,7 @@ class ScheduleStore:
         """
         query = sa.select(schedule_runs).where(_is_over(schedule))
         rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
-        return [occurrence_of(row) for row in rows]
+        return [Occurrence(**row._asdict()) for row in rows]
 
     async def reports(self, schedule: str) -> int:
         """Count the reports that were delivered or quiet."""
@@ -344,10 +339,8 @@ class ScheduleStore:
         self, connection: sa.Connection, new: StoredSchedule, *, replace: bool = False
     ) -> bool:
         """Insert a row, replacing a finished one or, with `replace`, any; return whether it did."""
-        same = ("state", "origin", "why", "made", "changed", "watermark")
-        row = {name: getattr(new, name) for name in same}
-        row |= {"body": body_of(new.spec, new.label), "trouble": None}
-        insert = self.database.insert(schedules).values(id=new.id, **row)
+        row = {c.name: getattr(new, c.name) for c in schedules.c if c.name != "at_work"}
+        insert = self.database.insert(schedules).values(row)
         upsert = insert.on_conflict_do_update(
             index_elements=["id"],
             set_=row,
@@ -360,36 +353,29 @@ class ScheduleStore:
         return True
 
     def _change(
-        self,
-        connection: sa.Connection,
-        row: Row,
-        old: StoredSchedule | None,
-        spec: Schedule,
-        now: datetime,
+        self, connection: sa.Connection, old: StoredSchedule, spec: Schedule, now: datetime
     ) -> None:
         """Update a schedule from the settings, which may have changed."""
-        if old and old.spec == spec:
+        if old.spec == spec:
             return
-        new = StoredSchedule.new(row.id, "config", spec, now)
-        state = "paused" if row.state == "paused" else new.state
-        body = body_of(spec, TRUSTED_LABEL)
-        values: dict[str, Any] = {"body": body, "state": state, "changed": now}
+        new = StoredSchedule.new(old.id, "config", spec, now)
+        state = "paused" if old.state == "paused" else new.state
+        values: dict[str, Any] = {"spec": spec, "state": state, "changed": now}
         values |= {} if state == "paused" else {"why": ""}
-        if old and old.spec.owner != spec.owner:  # the new owner was told of no failure
+        if old.spec.owner != spec.owner:  # the new owner was told of no failure
             values["trouble"] = None
-        if old is None or old.spec.timetable != spec.timetable:
-            if old and old.state == "active":  # catch up missed times of the old timetable
+        if old.spec.timetable != spec.timetable:
+            if old.state == "active":  # catch up missed times of the old timetable
                 create_due(connection, self.database, old.id, now)
             values["watermark"] = now
-        _update(connection, row.id, **values)
+        _update(connection, old.id, **values)
 
 
 def _finish(connection: sa.Connection, id: str, now: datetime) -> None:
     """Mark a schedule as done if it has no future time and no remaining work."""
     query = sa.select(schedules).where(schedules.c.id == id, schedules.c.state == "active")
     row = connection.execute(query).one_or_none()
-    stored = schedule_of(row) if row else None
-    if stored is None or not stored.spec.at or stored.spec.timetable.after(stored.watermark):
+    if row is None or not row.spec.at or row.spec.timetable.after(row.watermark):
         return
     is_unfinished = sa.or_(schedule_runs.c.state.in_(("due", "running")), WAITS)
     if not connection.execute(
@@ -431,10 +417,9 @@ def create_due(connection: sa.Connection, database: Database, id: str, now: date
     """
     query = sa.select(schedules).where(schedules.c.id == id, schedules.c.state == "active")
     row = connection.execute(query.with_for_update()).one_or_none()
-    schedule = schedule_of(row) if row else None
-    if schedule is None:
+    if row is None:
         return
-    times = list(schedule.spec.timetable.between(schedule.watermark, now))
+    times = list(row.spec.timetable.between(row.watermark, now))
     if times:
         rows = [{"schedule": id, "at": at, "state": "due"} for at in times]
         connection.execute(database.upsert(schedule_runs), rows)
@@ -478,9 +463,10 @@ def _idle(connection: sa.Connection, now: datetime, most: int) -> list[StoredSch
             sa.or_(sa.exists().where(deliverable), sa.exists().where(due)),
         )
         .order_by(sa.nulls_first(first), schedules.c.id)
+        .limit(most)
     )
     rows = connection.execute(query.with_for_update(skip_locked=True)).all()
-    return list(islice(filter(None, map(schedule_of, rows)), most))
+    return [StoredSchedule(**row._asdict()) for row in rows]
 
 
 def _next_work(
@@ -495,7 +481,7 @@ def _next_work(
         row = connection.execute(query.order_by(schedule_runs.c.at).limit(1)).one_or_none()
         if row is None:
             continue
-        occurrence = occurrence_of(row)
+        occurrence = Occurrence(**row._asdict())
         if state is DUE:
             changes = {"state": "running", "begun": now, "ended": None, "run": occurrence.run_id}
             update = sa.update(schedule_runs).where(_row(schedule.id, occurrence.at))

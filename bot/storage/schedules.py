@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import sqlalchemy as sa
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from config.schedules import Schedule
 from scopes.label import TRUSTED_LABEL, Label
-
-log = logging.getLogger(__name__)
 
 State = Literal["active", "paused", "refused", "done", "deleted"]
 FREE_NAME_STATES = ("deleted", "done")
@@ -23,10 +18,7 @@ FREE_NAME_STATES = ("deleted", "done")
 OccurrenceState = Literal["due", "running", "ran", "failed", "skipped"]
 DeliveryState = Literal["waiting", "delivered", "quiet", "superseded", "failed"]
 
-Row = sa.Row[Any]
 TIME = "%Y%m%dT%H%M%S.%fZ"
-LABEL = "label"
-"""Key of the label next to the fields of a schedule."""
 
 
 class Recovery(BaseModel, frozen=True):
@@ -160,32 +152,6 @@ class Occurrence:
     def run_id(self) -> str:
         """Return the id of the run of its current or next attempt."""
         return run_id(self.schedule, self.at, self.attempt)
-
-
-def schedule_of(row: Row) -> StoredSchedule | None:
-    """Return a row of `schedules` as an object; None if it cannot be read."""
-    body = json.loads(row.body)
-    label = Label.of(body.pop(LABEL)) if LABEL in body else TRUSTED_LABEL
-    try:
-        spec = Schedule.model_validate(body)
-        failure = Failure.model_validate(row.trouble) if row.trouble else None
-    except ValidationError:
-        log.exception("the schedule %s cannot be read", row.id)
-        return None
-    same = {name: getattr(row, name) for name in ("id", "origin", "state", "made", "changed")}
-    times = {"watermark": row.watermark, "at_work": row.at_work}
-    return StoredSchedule(
-        **same, **times, why=row.why or "", spec=spec, trouble=failure, label=label
-    )
-
-
-def body_of(spec: Schedule, label: Label) -> str:
-    """Return the content of the column `body`."""
-    return json.dumps({**spec.model_dump(mode="json"), LABEL: label.to_json()})
-
-
-def occurrence_of(row: Row) -> Occurrence:
-    return Occurrence(**{**row._asdict(), "why": row.why or ""})
 
 
 def run_id(schedule: str, at: datetime, attempt: int = 1) -> str:

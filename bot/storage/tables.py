@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
+from operator import methodcaller
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import BaseModel
 
 from bot.storage.encryption import EncryptedJson, EncryptedText
+from bot.storage.schedules import Failure
+from config.schedules import Schedule
+from scopes.label import Label
 from subagents.gate import Action
 
 REVISIONS = ("0019",)
@@ -45,7 +50,30 @@ class PlainText(sa.types.TypeDecorator[str]):
         return value.encode("utf-8", "replace").decode().replace("\0", "")
 
 
+class Value(sa.types.TypeDecorator[Any]):
+    """An object that is stored as JSON."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def __init__(self, dump: Callable[[Any], Any], load: Callable[[Any], Any]) -> None:
+        self.dump, self.load = dump, load
+        super().__init__(none_as_null=True)
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        return None if value is None else self.dump(value)
+
+    def process_result_value(self, value: Any, dialect: Any) -> Any:
+        return None if value is None else self.load(value)
+
+
+def model(kind: type[BaseModel]) -> Value:
+    """Return the type of a column that holds a pydantic model."""
+    return Value(methodcaller("model_dump", mode="json"), kind.model_validate)
+
+
 JSON = sa.JSON(none_as_null=True)
+LABEL = Value(Label.to_json, Label.of)
 
 
 Columns = list[sa.Column[Any]]
@@ -536,15 +564,16 @@ schedules = table(
     "schedules",
     columns(sa.String, "id", primary_key=True),
     columns(sa.String, "origin", "state"),
-    optional(PlainText, "why"),
-    columns(sa.Text, "body"),
+    columns(PlainText, "why"),
+    columns(model(Schedule), "spec"),
+    columns(LABEL, "label"),
     columns(UtcTime, "made", "changed", "watermark"),
     optional(sa.String, "at_work"),
-    optional(JSON, "trouble"),
+    optional(model(Failure), "trouble"),
 )
 """`origin`: config or chat. `state`: active, paused, refused (`why` tells what its owner has to
-fix), done (its only time has passed) or deleted. `body` holds the `config.schedules.Schedule`, and
-the label of the context in which it was requested. `watermark`: its occurrences up to this time
+fix), done (its only time has passed) or deleted. `label` is that of the context in which it was
+requested. `watermark`: its occurrences up to this time
 are rows. `at_work`: the workflow that works for it; there is one at a time. `trouble`: the start
 of its failure, and whether its owner was notified."""
 
@@ -553,7 +582,7 @@ schedule_runs = table(
     columns(sa.String, "schedule", primary_key=True),
     columns(UtcTime, "at", primary_key=True),
     columns(sa.String, "state"),
-    optional(PlainText, "why"),
+    columns(PlainText, "why", default=""),
     optional(sa.String, "run"),
     optional(UtcTime, "oldest", "latest", "not_before", "begun", "ended", "delivered"),
     optional(sa.Float, "cost_usd"),
