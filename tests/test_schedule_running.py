@@ -92,7 +92,7 @@ async def test_report_notes_that_its_budget_may_not_cover_everything(tmp_path: P
     assert not set((occurrence.extra or {})["covered"].values()) <= {iso(SAMPLE_AS_OF)}
 
 
-AWAY = "It could read nothing. The model gave no answer."
+AWAY = "It could read nothing: the language model failed"
 LATER = (timedelta(hours=1),)
 SOON = (timedelta(seconds=0.2),)
 

@@ -27,6 +27,7 @@ from bot.reports.documents import (
     TriageAnswer,
     cited_statements,
 )
+from bot.reports.frame import why_ended
 from bot.reports.issues import IssueStore, compare_issues
 from bot.requests.context import TaskContext, conversation_name
 from bot.runs.durable import Durable
@@ -314,8 +315,6 @@ TRANSIENT_STOPS = ("model_error", "rate_limit")
 """Reasons for an early end of a subagent that may be gone an hour later."""
 TRANSIENT_CODE = "passing"
 """`code` of the error of a run whose occurrence is retried."""
-STOPS = ("cost", "tokens", "time", "model_error", "rate_limit", "user")
-"""Reasons for an early end of a subagent that the owner gets, without any source text."""
 AGAIN_AFTER = timedelta(minutes=5)
 """Time until a delivery of unknown outcome is retried."""
 SETTLING_TIME = timedelta(seconds=3)
@@ -369,13 +368,12 @@ def next_try(
 
 
 def explain_nothing(document: Document) -> str:
-    """Explain in a sentence why a run has no result."""
+    """Explain in a sentence why a run has no result, without any source text."""
     if isinstance(document, AnswerDocument):
-        stop = document.stopped_by
-        return phrase(f"run.stop_{stop}" if stop in STOPS else "run.no_answer")
-    stops = Counter(each.stopped_by for each in document.subagents)
-    reasons = [phrase(f"run.stop_{stop}") for stop, _ in stops.most_common() if stop in STOPS]
-    return " ".join([phrase("run.nothing_read"), *reasons[:1]])
+        return phrase("run.no_answer", why=why_ended(document.stopped_by))
+    stops = Counter(each.stopped_by for each in document.subagents if each.stopped_by != "none")
+    reason = next((stop for stop, _ in stops.most_common(1)), "none")
+    return phrase("run.nothing_read", why=why_ended(reason))
 
 
 def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, Any] | None) -> None:
@@ -609,12 +607,13 @@ class OccurrenceRunner:
             task = await inbox_triage(context, live.run, request)
             if task is None:
                 why = phrase("mail.not_connected", how=how_to_connect(self.settings))
-                raise RunFailed(f"{phrase('run.nothing_read')} {why}")
+                raise RunFailed(phrase("run.nothing_read", why=why))
             task.language = spec.language or task.language
             digest = await task.work()
         except GoogleError as error:
             passing = isinstance(error, GoogleBusy)
-            raise RunFailed(f"{phrase('run.nothing_read')} {error}", passing=passing) from error
+            why = phrase("run.nothing_read", why=error)
+            raise RunFailed(why, passing=passing) from error
         text = report_words(digest)
         links = {f.id: f.links for r in task.fanout.own for f in r.findings if f.links}
         statements = cited_statements(text, links)

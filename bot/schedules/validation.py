@@ -194,7 +194,7 @@ class ScheduleValidator:
         if origin == "config" and person.kind == "member":
             return
         if not await self._may_schedule(policy, person):
-            message = phrase(f"check.{person.kind}_owns", owner=user, admin=admin(policy))
+            message = phrase("check.not_owner", owner=user, admin=admin(policy))
             raise ScheduleInvalid(message)
 
     async def _may_schedule(self, policy: Policy, person: Person) -> bool:
@@ -261,7 +261,7 @@ class ScheduleValidator:
             try:
                 await self.reader.web.call("conversations.info", channel=channel)
             except Absent:
-                raise ScheduleInvalid(phrase("check.gone", place=shown)) from None
+                raise ScheduleInvalid(phrase("check.unseen", place=shown)) from None
             raise CheckUnavailable(phrase("check.again"))
         return place
 
