@@ -24,7 +24,7 @@ from benchmarks.table import Row
 from benchmarks.workload import CALLS, CHANNELS, briefs, settings_for
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
-from bot.runs.durable import Durable
+from bot.runs.durable import CHILD, Durable, Workflows
 from bot.runs.run import Runs, Subagents, WorkflowSpawner
 from bot.runs.store import Store
 from scopes.slack_client import SlackClient
@@ -68,18 +68,22 @@ class Spent:
 async def served(
     url: str, folder: Path, number: int, database: str | None = None
 ) -> AsyncIterator[tuple[Durable, Runs]]:
-    """Make the runner of subagents in `serve`, so many at once; the caller opens the workflows."""
+    """Make the runner of subagents in `serve`, so many at once; the caller opens the workspace."""
     store = await Store.open(folder, database)
     model = ModelClient(settings_for(number).models, "bench", url)
     reader, metrics = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0)), Metrics()
     runs = Runs(store, model, RateLimiter(number), reader, "bench", metrics, Operator())
     subagents = Subagents(runs, store, asyncio.Semaphore(number), metrics)
-    durable = Durable("bench", {}, folder / "workflows.sqlite", database, number, 5)
-    durable.bodies |= {"subagent": subagents.work}
+    file, names = folder / "workflows.sqlite", (CHILD, "bench")
+    workflows = Workflows("bench", file, database, number, 5, names=names)
+    await workflows.open()
+    durable = Durable(workflows)
+    durable.bodies |= {CHILD: subagents.work}
     try:
         yield durable, runs
     finally:
         await durable.aclose()
+        await workflows.aclose()
         await model.aclose()
         await store.aclose()
 

@@ -22,7 +22,7 @@ from serve_kit import serve
 from test_store import drop_connections
 
 from bot.local.model.answer import Answer
-from bot.runs.durable import APPLICATION, QUEUE, Durable, LockLost
+from bot.runs.durable import APPLICATION, QUEUE, Durable, LockLost, Workflows
 from bot.runs.store import Store
 from config.words import phrase
 
@@ -32,11 +32,10 @@ pytestmark = pytest.mark.system
 @asynccontextmanager
 async def durable(place: StorePlace, executor: str = "me", **fields: Any) -> AsyncIterator[Durable]:
     """Open it with `echo`, `fail`, and `family`, which starts three children and one that fails."""
-    options: dict[str, Any] = {"max_concurrency": 4, "max_crashes": 3, **fields}
-    bodies = options.pop("bodies", {})
-    opened = Durable(
-        executor=executor, bodies={}, file=place.path / "w.sqlite", url=place.url, **options
-    )
+    bodies = fields.pop("bodies", {})
+    names = ("echo", "fail", "family", *bodies)
+    workflows = Workflows(executor, place.path / "w.sqlite", place.url, 4, 3, names=names, **fields)
+    opened = Durable(workflows)
 
     async def echo(*args: Any) -> dict[str, Any]:
         return {"args": list(args)}
@@ -52,11 +51,13 @@ async def durable(place: StorePlace, executor: str = "me", **fields: Any) -> Asy
         return {"results": [await opened.join(handle) for handle in (*handles, failing)]}
 
     opened.bodies |= {"echo": echo, "fail": fail, "family": family, **bodies}
+    await workflows.open()
     await opened.open()
     try:
         yield opened
     finally:
         await opened.aclose()
+        await workflows.aclose()
 
 
 def rows(place: StorePlace, table: str) -> list[dict[str, Any]]:
@@ -115,8 +116,8 @@ async def test_old_ended_workflows_are_deleted_and_running_ones_kept(place: Stor
         await mine.begin("family", "f/1", "f/1")
         await mine.begin("wait", "w/1")
         await wait_until_ended(place, 5)
-        assert await mine.forget(now - timedelta(days=7)) == 0
-        assert await mine.forget(now + timedelta(days=1)) == 5
+        assert await mine.workflows.forget(now - timedelta(days=7)) == 0
+        assert await mine.workflows.forget(now + timedelta(days=1)) == 5
         assert [r["workflow_uuid"] for r in rows(place, "workflow_status")] == ["w/1"]
         never.set()
         await wait_until_ended(place, 1)

@@ -19,12 +19,11 @@ import sqlite3
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +50,8 @@ MAX_THREADS = 16
 ENDED_STATUSES = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 CHILD = "subagent"
 """The workflow that others start."""
+NAMES = ("request", CHILD, "action", "occurrence", "delivery")
+"""Workflows of each workspace."""
 
 T = TypeVar("T")
 WorkflowBody = Callable[..., Awaitable[dict[str, Any]]]
@@ -88,16 +89,14 @@ class LockLost(SetupError):
 
 
 @dataclass
-class Durable:
-    """The workflows of this process. Open it after everything that they use; `aclose` it last.
+class Workflows:
+    """The workflows of this process, of all workspaces that it serves.
 
-    `open`, `begin` and `forget` raise StoreError.
+    Open it before these; `aclose` it last. `open` and `forget` raise StoreError.
     """
 
     executor: str
     """Id of this process among those that share the database."""
-    bodies: dict[str, WorkflowBody]
-    """Name of a workflow -> its function."""
     file: Path
     url: str | None
     """Address of Postgres; None = `file`."""
@@ -107,9 +106,15 @@ class Durable:
     per_minute: int | None = None
     """Subagents started in a period by all replicas together; None = no limit."""
     period_s: float = 60.0
-    on_dead: Callable[[str], Awaitable[None]] | None = None
-    """Called for a replica that died, before its workflows are resumed."""
-    _flows: dict[str, Any] = field(default_factory=dict)
+    names: Sequence[str] = NAMES
+    served: dict[str, Durable] = field(default_factory=dict)
+    """Workspaces that this process serves at the moment."""
+    flows: dict[str, Any] = field(default_factory=dict)
+    """Name of a workflow -> its function, as dbos knows it."""
+    opened: defaultdict[str, asyncio.Event] = field(
+        default_factory=lambda: defaultdict(asyncio.Event)
+    )
+    """Workspace -> whether it is served."""
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
     _lock: psycopg.AsyncConnection[Any] | None = None
 
@@ -118,11 +123,11 @@ class Durable:
         return self.url is not None
 
     async def open(self) -> None:
-        """Start, and at once resume the workflows that an earlier process of this id left."""
-        for name, body in self.bodies.items():
+        """Start, and resume the workflows that an earlier process of this id left."""
+        for name in self.names:
             # If a lost one crashes its process, too, dbos itself stops restarting it.
             decorate = DBOS.workflow(name=name, max_recovery_attempts=2 * self.max_crashes)
-            self._flows[name] = decorate(self._function(name, body))
+            self.flows[name] = decorate(self._function(name))
         try:
             with translate_errors(self.where):
                 DBOS(config=self._config())
@@ -168,46 +173,41 @@ class Durable:
             log_level="ERROR",
         )
 
-    async def begin(self, name: str, id: str, *args: Any) -> None:
-        """Start a workflow, once for each id, even if called more often."""
-        with translate_errors(self.where), SetWorkflowID(id):
-            await DBOS.start_workflow_async(self._flows[name], *args)
+    def _function(self, name: str) -> WorkflowBody:
+        """Return a plain function to run a workflow: dbos marks the functions that it gets."""
 
-    async def spawn(self, name: str, id: str, *args: Any) -> ChildWorkflow:
-        """Start a child, once for each id: here, or by a queue if replicas share it."""
-
-        async def start() -> ChildWorkflow:
-            with SetWorkflowID(id):
-                if self.shared:
-                    return await DBOS.enqueue_workflow_async(QUEUE, self._flows[name], *args)
-                return await DBOS.start_workflow_async(self._flows[name], *args)
-
-        return await _apart(start())
-
-    @staticmethod
-    async def join(child: ChildWorkflow) -> dict[str, Any]:
-        """Return the result of a child."""
-        return await _apart(child.get_result(polling_interval_sec=JOIN_POLL_S))
-
-    def _function(self, name: str, body: WorkflowBody) -> WorkflowBody:
-        """Return a plain function that calls `body`: dbos marks the functions that it gets."""
-
-        async def flow(*args: Any) -> dict[str, Any]:
+        async def flow(team: str, *args: Any) -> dict[str, Any]:
             if task := asyncio.current_task():
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
             # In one process a child crashes as often as its parent, which is asked: it costs 1 ms.
             is_lost = (self.shared or name != CHILD) and await self._has_crashed_too_often()
             try:
-                return await body(*args, is_lost)
+                return await self._run(name, team, *args, is_lost)
             except Exception:  # top-level boundary: one workflow
                 if is_lost:
                     raise
                 log.exception("the workflow %s has failed", DBOS.workflow_id)
-            return await body(*args, True)
+            return await self._run(name, team, *args, True)
 
         flow.__name__ = flow.__qualname__ = name
         return flow
+
+    async def _run(self, name: str, team: str, *args: Any) -> dict[str, Any]:
+        """Run a workflow of a workspace; if that closes meanwhile, again when it is back."""
+        task = asyncio.current_task()
+        while True:
+            await self.opened[team].wait()
+            durable = self.served[team]
+            work = asyncio.ensure_future(durable.bodies[name](*args))
+            durable.work.add(work)
+            try:
+                return await work
+            except asyncio.CancelledError:
+                if not durable.closed or (task and task.cancelling()):
+                    raise
+            finally:
+                durable.work.discard(work)
 
     async def _has_crashed_too_often(self) -> bool:
         """Return whether the workflow that runs here has begun more often than is allowed."""
@@ -218,19 +218,6 @@ class Durable:
         if is_lost:
             log.error("%s is given up: each try ended with the process", id)
         return is_lost
-
-    async def cancel_children(self, id: str) -> None:
-        """Cancel the children of a workflow that is lost."""
-        await _apart(self._cancel_children(id))
-
-    async def _cancel_children(self, id: str) -> None:
-        pending = await DBOS.list_workflows_async(
-            workflow_id_prefix=f"{id}/",
-            status=["PENDING", "ENQUEUED"],
-            load_input=False,
-            load_output=False,
-        )
-        await DBOS.cancel_workflows_async([each.workflow_id for each in pending])
 
     async def forget(self, before: datetime) -> int:
         """Delete ended workflows; return how many. Their ids may then be used again."""
@@ -304,8 +291,9 @@ class Durable:
             row = await cursor.fetchone()
             if row and row[0]:
                 try:
-                    if self.on_dead:
-                        await self.on_dead(other)
+                    for durable in list(self.served.values()):
+                        if durable.on_dead:
+                            await durable.on_dead(other)
                     # Private: dbos 3.4 has no public call for it; tests/test_durable.py covers it.
                     await asyncio.to_thread(DBOS._recover_pending_workflows, [other])
                     dead.append(other)
@@ -329,90 +317,70 @@ def _key(executor: str) -> int:
     return zlib.crc32(executor.encode()) - 2**31
 
 
-TEAM_BODIES = ("request", CHILD, "action", "occurrence", "delivery")
-"""Workflows of each workspace."""
+class Durable:
+    """The workflows of one workspace. `begin` raises StoreError."""
 
-
-@dataclass
-class TeamWorkflows(Durable):
-    """The workflows of all workspaces of a process that serves several."""
-
-    teams: dict[str, TeamDurable] = field(default_factory=dict)
-    """Workspaces that this process serves at the moment."""
-    _open_events: defaultdict[str, asyncio.Event] = field(
-        default_factory=lambda: defaultdict(asyncio.Event)
-    )
-
-    def __post_init__(self) -> None:
-        self.bodies |= {name: partial(self._run, name) for name in TEAM_BODIES}
-        self.on_dead = self._settle
-
-    def add(self, durable: TeamDurable) -> None:
-        self.teams[durable.team] = durable
-        self._open_events[durable.team].set()
-
-    def remove(self, durable: TeamDurable) -> None:
-        self.teams.pop(durable.team, None)
-        self._open_events[durable.team].clear()
-
-    async def _run(self, name: str, team: str, *args: Any) -> dict[str, Any]:
-        """Run a workflow of a team; if the team closes meanwhile, run it again when it is back."""
-        task = asyncio.current_task()
-        while True:
-            await self._open_events[team].wait()
-            durable = self.teams[team]
-            work = asyncio.ensure_future(durable.bodies[name](*args))
-            durable.work.add(work)
-            try:
-                return await work
-            except asyncio.CancelledError:
-                if not durable.closed or (task and task.cancelling()):
-                    raise
-            finally:
-                durable.work.discard(work)
-
-    async def _settle(self, dead: str) -> None:
-        for team in list(self.teams.values()):
-            if team.on_dead:
-                await team.on_dead(dead)
-
-
-class TeamDurable(Durable):
-    """The workflows of one workspace of several: their ids begin with its id."""
-
-    def __init__(self, workflows: TeamWorkflows, team: str) -> None:
-        whole = workflows
-        limits = (whole.max_concurrency, whole.max_crashes)
-        super().__init__(whole.executor, {}, whole.file, whole.url, *limits)
-        self.team, self._all = team, workflows
+    def __init__(self, workflows: Workflows, team: str = "") -> None:
+        """Create it; `team`: its id, with which the ids of its workflows begin; empty = it is the
+        only workspace."""
+        self.workflows, self._team = workflows, team
+        self.executor, self.shared = workflows.executor, workflows.shared
+        self.bodies: dict[str, WorkflowBody] = {}
+        """Name of a workflow -> its body."""
+        self.on_dead: Callable[[str], Awaitable[None]] | None = None
+        """Called for a replica that died, before its workflows are resumed."""
         self.work: set[asyncio.Future[dict[str, Any]]] = set()
         """Workflows that run at the moment."""
         self.closed = False
 
     async def open(self) -> None:
         """Let its workflows run, including those that an earlier process left."""
-        self._all.add(self)
-
-    async def begin(self, name: str, id: str, *args: Any) -> None:
-        await self._all.begin(name, self._id(id), self.team, *args)
-
-    async def spawn(self, name: str, id: str, *args: Any) -> ChildWorkflow:
-        return await self._all.spawn(name, self._id(id), self.team, *args)
-
-    async def forget(self, before: datetime) -> int:
-        """Delete nothing: `TeamWorkflows` deletes for all workspaces together."""
-        return 0
-
-    async def cancel_children(self, id: str) -> None:
-        await self._all.cancel_children(self._id(id))
+        self.workflows.served[self._team] = self
+        self.workflows.opened[self._team].set()
 
     async def aclose(self) -> None:
         """Stop the running workflows; they resume when the workspace is served again."""
         self.closed = True
-        self._all.remove(self)
+        self.workflows.served.pop(self._team, None)
+        self.workflows.opened[self._team].clear()
         for work in list(self.work):
             work.cancel()
         await asyncio.gather(*self.work, return_exceptions=True)
 
+    async def begin(self, name: str, id: str, *args: Any) -> None:
+        """Start a workflow, once for each id, even if called more often."""
+        with translate_errors(self.workflows.where), SetWorkflowID(self._id(id)):
+            await DBOS.start_workflow_async(self.workflows.flows[name], self._team, *args)
+
+    async def spawn(self, name: str, id: str, *args: Any) -> ChildWorkflow:
+        """Start a child, once for each id: here, or by a queue if replicas share it."""
+        flow, team = self.workflows.flows[name], self._team
+
+        async def start() -> ChildWorkflow:
+            with SetWorkflowID(self._id(id)):
+                if self.shared:
+                    return await DBOS.enqueue_workflow_async(QUEUE, flow, team, *args)
+                return await DBOS.start_workflow_async(flow, team, *args)
+
+        return await _apart(start())
+
+    @staticmethod
+    async def join(child: ChildWorkflow) -> dict[str, Any]:
+        """Return the result of a child."""
+        return await _apart(child.get_result(polling_interval_sec=JOIN_POLL_S))
+
+    async def cancel_children(self, id: str) -> None:
+        """Cancel the children of a workflow that is lost."""
+        await _apart(self._cancel_children(self._id(id)))
+
+    async def _cancel_children(self, id: str) -> None:
+        pending = await DBOS.list_workflows_async(
+            workflow_id_prefix=f"{id}/",
+            status=["PENDING", "ENQUEUED"],
+            load_input=False,
+            load_output=False,
+        )
+        await DBOS.cancel_workflows_async([each.workflow_id for each in pending])
+
     def _id(self, id: str) -> str:
-        return f"{self.team}|{id}"
+        return f"{self._team}|{id}" if self._team else id

@@ -50,7 +50,7 @@ from bot.privacy import forget_pending_forever, tidy
 from bot.requests.context import ContextReader
 from bot.requests.delivery import Delivery
 from bot.requests.handler import RequestHandler, RequestWorker
-from bot.runs.durable import CHILD, Durable, LockLost
+from bot.runs.durable import CHILD, Durable, LockLost, Workflows
 from bot.runs.run import Runs, Subagents
 from bot.runs.store import Store
 from bot.schedules.chat import ScheduleService
@@ -129,7 +129,7 @@ class Server:
 class Process:
     """The parts that all workspaces of a process share."""
 
-    durable: Durable
+    workflows: Workflows
     policy_path: Path | None
     model: ModelClient
     model_name: str
@@ -146,19 +146,28 @@ class Process:
         policy_path: Path | None,
         model: ModelClient,
         name: str,
-        kind: type[Durable] = Durable,
     ) -> Process:
         url, most = settings.database_url, settings.limits.max_concurrency
-        durable = kind(
+        workflows = Workflows(
             executor=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single",
-            bodies={},
             file=settings.data_dir / "workflows.sqlite",
             url=url,
             max_concurrency=most,
             max_crashes=settings.serve.max_crashes,
             per_minute=settings.serve.subagents_per_minute,
         )
-        return cls(durable, policy_path, model, name, RateLimiter(most))
+        return cls(workflows, policy_path, model, name, RateLimiter(most))
+
+    async def start(self, stack: AsyncExitStack, settings: Settings) -> None:
+        """Start the workflows of this process, until the stack is closed."""
+        if not settings.database_url:
+            stack.enter_context(only_process(settings.data_dir))
+        await self.workflows.open()
+        stack.push_async_callback(self.workflows.aclose)
+
+    def tasks(self, retention: RetentionSettings) -> list[Coroutine[Any, Any, None]]:
+        """Return the tasks for its workflows."""
+        return [reap_or_exit(self.workflows), forget_workflows_forever(retention, self.workflows)]
 
 
 @asynccontextmanager
@@ -168,8 +177,9 @@ async def run_server(
     """Run the bot inside the context. `name` is the model's: `claude` or `offline`."""
     async with AsyncExitStack() as stack:
         process = Process.create(settings, policy_path, model, name)
-        server = await assemble(stack, settings, process)
-        server.tasks += [reap_or_exit(process.durable), collect_when_idle(server.is_idle)]
+        await process.start(stack, settings)
+        server = await assemble(stack, settings, process, Durable(process.workflows))
+        server.tasks += [*process.tasks(settings.retention), collect_when_idle(server.is_idle)]
         for work in server.tasks:
             stack.callback(work.close)  # if startup fails, it never ran
         server.url = await stack.enter_async_context(
@@ -179,12 +189,12 @@ async def run_server(
             yield server
 
 
-async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) -> Server:
+async def assemble(
+    stack: AsyncExitStack, settings: Settings, process: Process, durable: Durable
+) -> Server:
     """Assemble the parts that serve one workspace: the only one, or one of several."""
     url, name = settings.database_url, process.model_name
-    durable, metrics = process.durable, process.metrics
-    if not url:
-        stack.enter_context(only_process(settings.data_dir))
+    metrics = process.metrics
     cipher = cipher_of(settings)
     store = await Store.open(settings.data_dir, url, cipher)
     stack.push_async_callback(store.aclose)
@@ -345,7 +355,7 @@ async def _start(
         *server.schedules.tasks(),
         cursors.run(),
         backfill.run(),
-        tidy_forever(server.settings, durable, store.database),
+        tidy_forever(server.settings, store.database),
         forget_pending_forever(store.database, server.settings.data_dir),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
@@ -529,28 +539,30 @@ async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
             gc.collect()
 
 
-async def tidy_forever(
-    settings: Settings, durable: Durable, database: Database | None = None
-) -> None:
-    """Delete data past its retention, now and every hour, until cancelled.
-
-    Without a database it only deletes workflows: each workspace deletes its own data.
-    """
+async def tidy_forever(settings: Settings, database: Database) -> None:
+    """Delete data past its retention, now and every hour, until cancelled."""
 
     async def delete() -> None:
+        await tidy(database, settings.retention, settings.data_dir)
         before = datetime.now(UTC) - timedelta(days=settings.retention.workflows_days)
-        if database:
-            await tidy(database, settings.retention, settings.data_dir)
-            await RequestQueue(database).forget(before)
-        await durable.forget(before)
+        await RequestQueue(database).forget(before)
 
     await repeat(delete, TIDY_EVERY_S, "what is old could not be deleted")
 
 
-async def reap_or_exit(durable: Durable) -> None:
+async def forget_workflows_forever(retention: RetentionSettings, workflows: Workflows) -> None:
+    """Delete ended workflows past their retention, now and every hour, until cancelled."""
+
+    async def delete() -> None:
+        await workflows.forget(datetime.now(UTC) - timedelta(days=retention.workflows_days))
+
+    await repeat(delete, TIDY_EVERY_S, "old workflows could not be deleted")
+
+
+async def reap_or_exit(workflows: Workflows) -> None:
     """Adopt the work of dead replicas until cancelled; exit if we may be considered dead."""
     try:
-        await durable.reap()
+        await workflows.reap()
     except LockLost as error:
         log.error("%s", error)
         logging.shutdown()

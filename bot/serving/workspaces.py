@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 from pydantic import SecretStr
@@ -27,16 +27,14 @@ from bot.log import about
 from bot.mailbox.oauth import MailboxConnector
 from bot.manifest import INSTALL_EVENTS
 from bot.metrics import time_calls
-from bot.runs.durable import TeamDurable, TeamWorkflows
+from bot.runs.durable import Durable
 from bot.serving.observability import Health, watch_process
 from bot.serving.serve import (
     Process,
     Server,
     assemble,
     collect_when_idle,
-    reap_or_exit,
     sockets_of,
-    tidy_forever,
 )
 from bot.serving.web import connect_routes, install_routes, serve_app, web_app
 from bot.slack.installations import Installations
@@ -261,10 +259,11 @@ class Workspaces(Receiver):
         secrets = settings.secrets.model_copy(update=token)
         bound = {"secrets": secrets, "is_company_token": workspace.token.is_company}
         settings = settings.model_copy(update=bound)
-        durable = TeamDurable(cast(TeamWorkflows, self.process.durable), team)
         async with AsyncExitStack() as stack:
-            process = replace(self.process, durable=durable)
-            server = await assemble(stack, settings, process)
+            if not settings.database_url:
+                stack.enter_context(only_process(settings.data_dir))
+            durable = Durable(self.process.workflows, team)
+            server = await assemble(stack, settings, self.process, durable)
             try:
                 async with in_background(server.tasks):
                     workspace.server = server
@@ -284,12 +283,11 @@ async def run_workspaces(
     except SettingsError as error:
         raise SetupError("one_workspace", str(error), "") from None
     async with AsyncExitStack() as stack:
-        if not settings.database_url:
-            stack.enter_context(only_process(settings.data_dir))
+        process = Process.create(settings, policy_path, model, name)
+        await process.start(stack, settings)
         cipher = cipher_of(settings)
         database = await Database.open(settings.data_dir, settings.database_url, cipher)
         stack.push_async_callback(database.aclose)
-        process = Process.create(settings, policy_path, model, name, TeamWorkflows)
         workspaces, health = Workspaces(settings, process, database), Health()
         console: list[BaseRoute] = []
         if settings.console.public_url:
@@ -305,17 +303,14 @@ async def run_workspaces(
             *install_routes(settings, database, workspaces.wake),
             *console,
         ]
-        await process.durable.open()
-        stack.push_async_callback(process.durable.aclose)
         events = time_calls(workspaces.from_http, process.metrics.ack)
         app = web_app(health, process.metrics, None if sockets else events, pages=pages)
         served = serve_app(app, settings.serve.host, settings.serve.port)
         workspaces.url = await stack.enter_async_context(served)
         work = [
             workspaces.run(),
-            reap_or_exit(process.durable),
+            *process.tasks(settings.retention),
             collect_when_idle(workspaces.is_idle),
-            tidy_forever(settings, process.durable),
             watch_process(health, process.metrics, database, sockets),
             *([sockets.run()] if sockets else []),
         ]
