@@ -271,7 +271,7 @@ def deactivate_owner(slack: LocalSlack) -> None:
     ("lose", "why", "told"),
     [
         (remove_owner, "<@U0ANA> may no longer read all of its sources: #board", ASKER),
-        (deactivate_owner, "Its owner <@U0ANA> is deactivated.", ADMIN),
+        (deactivate_owner, "Its owner <@U0ANA> is deactivated", ADMIN),
     ],
 )
 async def test_report_is_not_posted_after_its_owner_loses_access_to_a_source(

@@ -396,8 +396,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"owner": "U0NOBODY"}, "There is no member U0NOBODY here"),
     ({"owner": OLD}, "Its owner <@U0OLD> is deactivated"),
     ({"owner": GUEST}, f"<@{GUEST}> is not among those who may own schedules here. Ask an"),
-    ({"kind": "triage", "channels": ()}, "It reads the mailbox of <@U0ANA>, and none is connected"),
-    ({"to": "ana@acme.example"}, "It is sent from the mailbox of <@U0ANA>, and none is"),
+    ({"kind": "triage", "channels": ()}, "It needs the mailbox of <@U0ANA>, and none is connected"),
+    ({"to": "ana@acme.example"}, "It needs the mailbox of <@U0ANA>, and none is"),
 ]
 ORIGINS: tuple[Origin, ...] = ("chat", "config")
 

@@ -195,8 +195,7 @@ def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> Messa
         title = phrase("alert.not_delivered", name=stored.id)
         parts = [*fails, "\n"]
         if failure.again:
-            key = "alert.again_once" if stored.spec.at else "alert.again_until"
-            parts += [*fill(key, at=date(failure.again)), f" {phrase('alert.once')}"]
+            parts += [*fill("alert.again_at", at=date(failure.again)), f" {phrase('alert.once')}"]
         elif stored.spec.at:
             parts += [phrase("alert.no_more")]
         else:

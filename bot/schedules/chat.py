@@ -100,11 +100,12 @@ class ScheduleService:
         if spec.kind == "ask" and not spec.is_private:
             goes += f"; {phrase('schedule.held')}"
         goes += f"; {phrase('schedule.not_allowed')}" * waits
+        shows = spec.kind if spec.kind in ("ask", "reminder") else "report"
         missed = phrase("schedule.missed", hours=f"{spec.missed_hours:g}")
         runs = phrase("schedule.rights", amount=current().usd(spec.budget_usd), missed=missed)
         return {
             phrase("schedule.when"): timing(spec, datetime.now(UTC)),
-            phrase(f"schedule.{spec.kind}_shows"): reads(
+            phrase(f"schedule.{shows}_shows"): reads(
                 spec, public_names, len(channels) - len(public_names)
             ),
             phrase("schedule.goes_to"): goes,

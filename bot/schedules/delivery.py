@@ -237,7 +237,7 @@ class ReportDelivery:
             raise DeliveryFailed(phrase("delivery.not_theirs", before=made_for, owner=owner))
         if live.mail is None:
             how = how_to_connect(self.settings)
-            raise DeliveryFailed(phrase("delivery.no_mailbox", owner=owner, how=how))
+            raise DeliveryFailed(phrase("check.no_mailbox", owner=owner, how=how))
         try:
             mailbox = await live.mail.address()
         except GoogleError as error:
@@ -349,7 +349,8 @@ class ReportDelivery:
 
 
 def _explain_not_sent(error: GoogleError) -> str:
-    return phrase("delivery.mail_away") if isinstance(error, GoogleBusy) else str(error)
+    away = isinstance(error, GoogleBusy)
+    return phrase("delivery.away", service="Gmail") if away else str(error)
 
 
 def explain_refusal(error: WriteFailed, place: DeliveryPlace) -> str:
@@ -360,7 +361,7 @@ def explain_refusal(error: WriteFailed, place: DeliveryPlace) -> str:
         lacks = error.code in ("missing_scope", "no_permission")
         return phrase("delivery.no_scope" if lacks else "delivery.no_token")
     if is_away(error):
-        return phrase("delivery.away")
+        return phrase("delivery.away", service="Slack")
     return phrase("delivery.refused", code=error.code)
 
 

@@ -190,7 +190,7 @@ class ScheduleValidator:
         if person is None:
             raise ScheduleInvalid(phrase("check.no_user", user=user))
         if person.kind in ("deleted", "bot"):
-            raise ScheduleInvalid(phrase(f"check.owner_{person.kind}", owner=user))
+            raise ScheduleInvalid(phrase("check.no_owner", owner=user))
         if origin == "config" and person.kind == "member":
             return
         if not await self._may_schedule(policy, person):
@@ -214,9 +214,8 @@ class ScheduleValidator:
     async def _mailbox(self, spec: Schedule) -> None:
         mailbox = await self.mailboxes.open(spec.owner)
         if mailbox is None:
-            key = "check.no_mailbox" if spec.kind == "triage" else "delivery.no_mailbox"
             how = how_to_connect(self.mailboxes.settings)
-            raise ScheduleInvalid(phrase(key, owner=spec.owner, how=how))
+            raise ScheduleInvalid(phrase("check.no_mailbox", owner=spec.owner, how=how))
         await mailbox.aclose()
 
     async def _destination(self, spec: Schedule, reader: SlackReader) -> DeliveryPlace:
@@ -227,7 +226,7 @@ class ScheduleValidator:
         if PERSON.fullmatch(spec.to):
             person = await self._person(spec.to)
             if person is None or person.kind in ("deleted", "bot"):
-                raise ScheduleInvalid(phrase("check.nobody", user=spec.to))
+                raise ScheduleInvalid(phrase("check.no_user", user=spec.to))
             return DeliveryPlace(spec.to, f"<@{spec.to}>")
         place = spec.to
         if spec.to.startswith("#"):
