@@ -25,7 +25,7 @@ from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, SlackList, User, UserGroup, Workspace
 from bot.schedules.store import ScheduleStore
-from bot.schedules.validation import ONLY_PUBLIC, CheckUnavailable, Origin, ScheduleValidator
+from bot.schedules.validation import ONLY_PUBLIC, Origin, ScheduleFault, ScheduleValidator
 from bot.storage.schedules import StoredSchedule
 from config.schedules import Schedule
 from config.sections import PolicyRules
@@ -463,7 +463,7 @@ async def test_slack_failure_makes_the_schedule_check_unavailable(
 ) -> None:
     async with bot_validator(tmp_path, schedulers=("S0LEADS",)) as (slack, validator):
         slack.faults += [Fault(method, "error:internal_error") for _ in range(50)]
-        with pytest.raises(CheckUnavailable, match="try again"):
+        with pytest.raises(ScheduleFault, match="try again"):
             await validator.objection(sweep(owner=LUIS, channels=("hr",)), "chat")
 
 
@@ -472,5 +472,5 @@ async def test_question_cannot_be_checked_if_slack_returns_no_user_group(tmp_pat
     async with bot_validator(tmp_path, direct=only_leads) as (slack, validator):
         slack.faults += [Fault("usergroups.users.list", "error:internal_error") for _ in range(50)]
         spec = Schedule(kind="ask", request="What is open?", cron="0 9 * * *", to="dm", owner=LUIS)
-        with pytest.raises(CheckUnavailable, match="try again"):
+        with pytest.raises(ScheduleFault, match="try again"):
             await validator.objection(spec, "chat")

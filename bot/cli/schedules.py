@@ -22,7 +22,7 @@ from bot.schedules import description
 from bot.schedules.description import schedule_statuses, status_lines
 from bot.schedules.run import RunPlanner
 from bot.schedules.store import ScheduleError, ScheduleStore
-from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
+from bot.schedules.validation import ScheduleFault, ScheduleValidator
 from bot.slack.client import clients, who_am_i
 from bot.slack.people import People
 from bot.storage.database import Database
@@ -178,7 +178,7 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
             obstacles = await validator.obstacles(
                 spec, plan.channels, place, row.label, trusted=True
             )
-    except (ScheduleInvalid, CheckUnavailable) as fault:
+    except ScheduleFault as fault:
         return dry.model_copy(update={"wrong": str(fault)})
     channels = [PlannedChannel(id=c.id, name=c.name, since=plan.since[c.id]) for c in plan.channels]
     return dry.model_copy(

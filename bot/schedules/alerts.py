@@ -21,7 +21,7 @@ from bot.slack.messages import Mark, MessagePart
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
 from bot.storage.database import Database, in_transaction
-from bot.storage.schedules import AlertHold, Failure, Recovery, StoredSchedule
+from bot.storage.schedules import AlertHold, Failure, StoredSchedule
 from bot.storage.tables import schedules
 from config.words import in_language, phrase
 from scopes.tool import iso
@@ -57,8 +57,7 @@ def record_success(connection: sa.Connection, schedule: str, at: datetime, summa
     """Record that the occurrence of `at` has succeeded; a later one may have failed since."""
     failure = _failure(connection, schedule)
     if failure and not failure.over and failure.at <= at:
-        recovery = Recovery(at=datetime.now(UTC), said=summary)
-        _store(connection, schedule, failure.model_copy(update={"over": recovery}))
+        _store(connection, schedule, failure.model_copy(update={"over": summary}))
 
 
 @dataclass
@@ -185,9 +184,9 @@ def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> Messa
     since, why = date(failure.since), [*with_mentions(_sentence(failure.why))]
     fails = [f"\n{when(stored.spec)}. ", *fill("alert.fails", since=since, why=why)]
     parts: list[str | Element]
-    if recovery := failure.over:
+    if failure.over:
         title = phrase("alert.again", name=stored.id)
-        parts = [f"\n{_sentence(recovery.said)} ", *fill("alert.had_failed", since=since, why=why)]
+        parts = [f"\n{_sentence(failure.over)} ", *fill("alert.had_failed", since=since, why=why)]
     elif stored.state == "refused":
         title = phrase("alert.refused", name=stored.id)
         parts = [*fails, f"\n{phrase('alert.checked_again')} {phrase('alert.once')}"]

@@ -24,8 +24,7 @@ from bot.schedules.description import (
 )
 from bot.schedules.store import ScheduleError, ScheduleStore
 from bot.schedules.validation import (
-    CheckUnavailable,
-    ScheduleInvalid,
+    ScheduleFault,
     ScheduleValidator,
     find_channel,
 )
@@ -211,7 +210,7 @@ class ScheduleService:
         try:
             async with aclosing(self.validator.reader.fresh()) as reader:
                 channels = await self.validator.check(spec, "chat", reader)
-        except (ScheduleInvalid, CheckUnavailable) as fault:
+        except ScheduleFault as fault:
             raise ToolError(str(fault)) from fault
         obstacles = await self.validator.obstacles(spec, channels, spec.to, label)
         if never := [o for o in obstacles if not o.grantable]:
@@ -230,7 +229,7 @@ class ScheduleService:
     async def _channels(self) -> list[ChannelInfo]:
         try:
             return await self.validator.channels()
-        except CheckUnavailable as fault:
+        except ScheduleFault as fault:
             raise ToolError(str(fault)) from fault
 
 

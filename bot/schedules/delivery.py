@@ -44,9 +44,8 @@ from bot.schedules.description import contents, language_of, moment, when
 from bot.schedules.run import note_mail
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import (
-    CheckUnavailable,
     DeliveryPlace,
-    ScheduleInvalid,
+    ScheduleFault,
     ScheduleValidator,
 )
 from bot.slack import blocks
@@ -78,16 +77,13 @@ MOST_REPORTS = 60
 OPEN = "open"
 
 
-class DeliveryFailed(Exception):
-    """A delivery failed; the text tells the schedule's owner why and what to do."""
+class Ungranted(ScheduleFault):
+    """Not everybody in a place may read the report, but an administrator could allow it."""
 
-    def __init__(
-        self, text: str, sources: Mapping[str, str] | None = None, place: str = ""
-    ) -> None:
-        self.sources = sources or {}
-        """Id -> name of sources that an administrator could allow in `place` permanently."""
-        self.place = place
-        super().__init__(text)
+    def __init__(self, why: str, sources: Mapping[str, str], place: str) -> None:
+        self.sources, self.place = sources, place
+        """Id -> name of what could be allowed there."""
+        super().__init__(why)
 
 
 @dataclass
@@ -117,13 +113,13 @@ class ReportDelivery:
         with about(run=occurrence.run), in_language(language):
             try:
                 state = await self._deliver(work, stored, occurrence)
-            except DeliveryFailed as error:
+            except ScheduleFault as error:
                 state = await self._not_delivered(work, stored, occurrence, error)
             except StoreError:
                 raise
             except Exception:  # top-level boundary: one delivery must not take down the worker
                 log.exception("the report %s could not be delivered", work.id)
-                crash = DeliveryFailed(phrase("schedule.crashed"))
+                crash = ScheduleFault(phrase("schedule.crashed"))
                 state = await self._not_delivered(work, stored, occurrence, crash)
             log.info("the report of %s: %s", work.schedule, state)
         self.alerts.wake()
@@ -131,11 +127,8 @@ class ReportDelivery:
     async def _deliver(self, work: Work, stored: StoredSchedule, occurrence: Occurrence) -> str:
         document = await self._document(occurrence)
         async with self.runs.at_work(occurrence.run or "") as live:
-            try:
-                reader = live.run.client(SlackReader)
-                place = await self.validator.destination(stored.spec, stored.origin, reader)
-            except (ScheduleInvalid, CheckUnavailable) as error:
-                raise DeliveryFailed(str(error)) from error
+            reader = live.run.client(SlackReader)
+            place = await self.validator.destination(stored.spec, stored.origin, reader)
             await self._check(stored, live, place, Label.of(document.label))
             quiet = stored.spec.quiet and not has_changes(document)
             with in_language(await language_of(self.people, stored.spec, place.channel)):
@@ -160,7 +153,7 @@ class ReportDelivery:
         run = await self.runs.store.find_run(occurrence.run or "")
         document = parse_document(run.result) if run and run.result else None
         if not isinstance(document, Answer | SweepReport):
-            raise DeliveryFailed(phrase("delivery.gone"))
+            raise ScheduleFault(phrase("delivery.gone"))
         return document
 
     def _parts(
@@ -187,14 +180,14 @@ class ReportDelivery:
         return (*lead, *report_parts(document, settings.triage.categories))
 
     async def _not_delivered(
-        self, work: Work, stored: StoredSchedule, occurrence: Occurrence, error: DeliveryFailed
+        self, work: Work, stored: StoredSchedule, occurrence: Occurrence, error: ScheduleFault
     ) -> str:
         """Keep the delivery waiting, and alert its owner once until it is delivered."""
         pause = self.backoff[min(work.attempt, len(self.backoff)) - 1]
         why, at, again = str(error), occurrence.at, datetime.now(UTC) + pause
         is_late = again > at + timedelta(hours=stored.spec.missed_hours)
         next_try = None if stored.spec.at and is_late else again  # no later one replaces it
-        if error.sources:
+        if isinstance(error, Ungranted):
             try:  # ask once whether it may always be posted there
                 await self.approvals.offer_grant(
                     occurrence.run or "", stored.spec.owner, error.sources, error.place
@@ -214,34 +207,35 @@ class ReportDelivery:
         ctx = live.run.context(label, intent=Intent(home=place.channel))
         if hidden := await gate.obstacles("p1", ctx, to=owner):
             names = format_obstacles(hidden, MOST_NAMED)
-            raise DeliveryFailed(phrase("delivery.not_yours", owner=owner, names=names))
+            raise ScheduleFault(phrase("delivery.not_yours", owner=owner, names=names))
         if place.mail and place.mail.casefold() not in own:
             if not label.is_open:  # a mail leaves the workspace and cannot be recalled
-                raise DeliveryFailed(phrase("delivery.only_public"))
+                raise ScheduleFault(phrase("delivery.only_public"))
             if stored.origin == "chat" and owner not in await self.validator.policy.admins():
-                raise DeliveryFailed(phrase("delivery.not_approved"))
+                raise ScheduleFault(phrase("delivery.not_approved"))
         if place.mail or place.channel == owner:
             return
         if obstacles := await gate.obstacles("p1", ctx):
             grantable = all(o.grantable for o in obstacles)
             then = phrase("delivery.asked" if grantable else "delivery.elsewhere")
             names = format_obstacles(obstacles, MOST_NAMED)
-            sources = {o.source: o.name for o in obstacles} if grantable else {}
             why = phrase("delivery.not_there", place=place.name, names=names, then=then)
-            raise DeliveryFailed(why, sources, place.channel)
+            if not grantable:
+                raise ScheduleFault(why)
+            raise Ungranted(why, {o.source: o.name for o in obstacles}, place.channel)
 
     async def _own_addresses(self, stored: StoredSchedule, live: ActiveRun) -> list[str]:
         """Return the owner's own addresses: from their mailbox, and from Slack."""
         made_for, owner = live.run.requester, stored.spec.owner
         if made_for != owner:
-            raise DeliveryFailed(phrase("delivery.not_theirs", before=made_for, owner=owner))
+            raise ScheduleFault(phrase("delivery.not_theirs", before=made_for, owner=owner))
         if live.mail is None:
             how = how_to_connect(self.settings)
-            raise DeliveryFailed(phrase("check.no_mailbox", owner=owner, how=how))
+            raise ScheduleFault(phrase("check.no_mailbox", owner=owner, how=how))
         try:
             mailbox = await live.mail.address()
         except GoogleError as error:
-            raise DeliveryFailed(_explain_not_sent(error)) from error
+            raise ScheduleFault(_explain_not_sent(error)) from error
         profile = await self.people.address(owner)
         return [each.casefold() for each in (mailbox, profile) if each]
 
@@ -253,7 +247,7 @@ class ReportDelivery:
         document: Answer | SweepReport,
         parts: Sequence[MessagePart],
     ) -> dict[str, Any]:
-        """Write the report; return where it was posted. Raises DeliveryFailed."""
+        """Write the report; return where it was posted. Raises ScheduleFault."""
         files = await self._files(live, place, occurrence, document)
         if place.mail:
             subject = f"{occurrence.schedule}: {parts[0].text}"
@@ -270,7 +264,7 @@ class ReportDelivery:
             await self._attach(live.run, (channel, root), files)
         except WriteFailed as error:
             log.warning("the report %s is not written: %s", run, error)
-            raise DeliveryFailed(explain_refusal(error, place)) from error
+            raise ScheduleFault(explain_refusal(error, place)) from error
         return {"channel": channel, "ts": root}
 
     async def _mail(
@@ -289,9 +283,9 @@ class ReportDelivery:
         try:
             return await live.mail.send([place.mail], subject, markdown, live.run.id, report=report)
         except NoRecipient as error:
-            raise DeliveryFailed(phrase("delivery.no_address", to=place.mail)) from error
+            raise ScheduleFault(phrase("delivery.no_address", to=place.mail)) from error
         except GoogleError as error:
-            raise DeliveryFailed(_explain_not_sent(error)) from error
+            raise ScheduleFault(_explain_not_sent(error)) from error
 
     async def _attach(
         self, run: Run, place: tuple[str, str], files: Sequence[MailAttachment]

@@ -34,7 +34,7 @@ from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs
 from bot.schedules.alerts import FailureAlerts
 from bot.schedules.store import DELETED_REASON, OccurrenceResult, ScheduleStore
-from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
+from bot.schedules.validation import ScheduleFault, ScheduleValidator
 from bot.storage.database import Database
 from bot.storage.deletions import record_reused_items
 from bot.storage.requests import SCHEDULE_KIND, RequestQueue
@@ -190,7 +190,7 @@ class RunPlanner:
     ) -> RunPlan:
         """Plan one run, which may spend `usd`.
 
-        Raises ScheduleInvalid, CheckUnavailable and StoreError.
+        Raises ScheduleFault and StoreError.
         """
         spec = stored.spec
         channels = await self.validator.check(spec, stored.origin, reader)
@@ -313,8 +313,6 @@ BACKOFF = tuple(timedelta(minutes=m) for m in (1, 5, 15, 60))
 """Pauses between attempts at a run; the last one repeats."""
 TRANSIENT_STOPS = ("model_error", "rate_limit")
 """Reasons for an early end of a subagent that may be gone an hour later."""
-TRANSIENT_CODE = "passing"
-"""`code` of the error of a run whose occurrence is retried."""
 AGAIN_AFTER = timedelta(minutes=5)
 """Time until a delivery of unknown outcome is retried."""
 SETTLING_TIME = timedelta(seconds=3)
@@ -324,23 +322,6 @@ Our clock may be ahead of Slack's by this much without a message falling between
 """
 MAIL = "mail"
 """Key of an occurrence's `extra`: data on the mailbox to record after delivery of the digest."""
-
-
-class RunFailed(Exception):
-    """A run has no report; the text tells the schedule's owner why."""
-
-    def __init__(self, why: str, *, passing: bool = False) -> None:
-        self.passing = passing
-        """Whether it may succeed later."""
-        super().__init__(why)
-
-    def to_json(self) -> dict[str, str]:
-        """Return the error of the row of such a run."""
-        return {"code": TRANSIENT_CODE if self.passing else "failed", "message": str(self)}
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> RunFailed:
-        return cls(stored["message"], passing=stored["code"] == TRANSIENT_CODE)
 
 
 class RunArguments(BaseModel):
@@ -436,11 +417,11 @@ class OccurrenceRunner:
         with about(run=occurrence.run_id), in_language(language):
             try:
                 state = await self._run(stored, occurrence)
-            except RunFailed as fault:
+            except ScheduleFault as fault:
                 state = await self._fail(stored, occurrence, fault)
             except Exception:  # top-level boundary: one scheduled run must not take down the worker
                 log.exception("the run of %s failed", work.id)
-                crash = RunFailed(phrase("schedule.crashed"), passing=True)
+                crash = ScheduleFault(phrase("schedule.crashed"), passing=True)
                 state = await self._fail(stored, occurrence, crash)
             log.info("the schedule %s: %s", work.schedule, state)
 
@@ -458,7 +439,7 @@ class OccurrenceRunner:
             if await self.schedules.record_undelivered(work, why, again):
                 await self.alerts.fails(work.schedule, why, work.at, again)
         elif stored and occurrence and occurrence.work == work:
-            await self._fail(stored, occurrence, RunFailed(why))
+            await self._fail(stored, occurrence, ScheduleFault(why))
         else:
             await self.schedules.record_failure(work, why)
 
@@ -470,14 +451,14 @@ class OccurrenceRunner:
             if not allowed.usd:
                 return await self._not_allowed(stored.spec, occurrence, allowed)
         elif stored_run.error:
-            raise RunFailed.of(stored_run.error)
+            raise ScheduleFault.of(stored_run.error)
         async with self.runs.at_work(run) as live:
             plan = await self._plan(stored, occurrence, live)
             kinds = {"sweep": self._sweep, "triage": self._triage, "ask": self._ask}
             report = await kinds.get(plan.spec.kind, self._remind)(plan, live)
             document = report.document
             failed = document.status in ("failed", "cancelled")
-            fault = RunFailed(explain_nothing(document), passing=report.passing)
+            fault = ScheduleFault(explain_nothing(document), passing=report.passing)
             await self.runs.store.finish_run(
                 run,
                 document.status,
@@ -500,7 +481,7 @@ class OccurrenceRunner:
     async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> Allowance:
         """Store the run with its budget, if there is one; a reminder needs none.
 
-        Raises RunFailed.
+        Raises ScheduleFault.
         """
         budget = stored.spec.budget_usd
         async with self._admitting:
@@ -509,7 +490,7 @@ class OccurrenceRunner:
                 try:
                     policy = await self.validator.policy.read()
                 except PolicyFault as fault:
-                    raise RunFailed(fault.reason, passing=True) from fault
+                    raise ScheduleFault(fault.reason, passing=True) from fault
                 database, now = self.runs.store.database, datetime.now(UTC)
                 allowed = await allowance(database, policy, budget, occurrence, now)
             if allowed.usd:
@@ -548,7 +529,7 @@ class OccurrenceRunner:
     ) -> RunPlan:
         """Return the first plan of a run; later changes apply to the next run.
 
-        Raises RunFailed.
+        Raises ScheduleFault.
         """
         planner = RunPlanner(self.settings, self.validator, self.schedules)
         usd = live.run.limits.cost_usd
@@ -557,12 +538,7 @@ class OccurrenceRunner:
             return plan
         early = occurrence.at + self.settling - datetime.now(UTC)
         await asyncio.sleep(max(0.0, early.total_seconds()))
-        try:
-            plan = await planner.plan(stored, occurrence, live.run.client(SlackReader), usd)
-        except ScheduleInvalid as error:
-            raise RunFailed(str(error)) from error
-        except CheckUnavailable as error:
-            raise RunFailed(str(error), passing=True) from error
+        plan = await planner.plan(stored, occurrence, live.run.client(SlackReader), usd)
         if note := RunArguments.model_validate(live.args).note:
             plan = plan.model_copy(update={"notes": (note, *plan.notes)})
         for note in plan.notes:
@@ -598,7 +574,7 @@ class OccurrenceRunner:
         return ScheduledReport(document, extra, figures, away)
 
     async def _triage(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
-        """Return the digest of the owner's mailbox. Raises RunFailed."""
+        """Return the digest of the owner's mailbox. Raises ScheduleFault."""
         spec, window = plan.spec, Window(plan.oldest, plan.latest)
         reader = Requester(zone=spec.zone)
         request = Request(f"schedule {plan.name}", window, requester=reader)
@@ -607,13 +583,13 @@ class OccurrenceRunner:
             task = await inbox_triage(context, live.run, request)
             if task is None:
                 why = phrase("mail.not_connected", how=how_to_connect(self.settings))
-                raise RunFailed(phrase("run.nothing_read", why=why))
+                raise ScheduleFault(phrase("run.nothing_read", why=why))
             task.language = spec.language or task.language
             digest = await task.work()
         except GoogleError as error:
             passing = isinstance(error, GoogleBusy)
             why = phrase("run.nothing_read", why=error)
-            raise RunFailed(why, passing=passing) from error
+            raise ScheduleFault(why, passing=passing) from error
         text = report_words(digest)
         links = {f.id: f.links for r in task.fanout.own for f in r.findings if f.links}
         statements = cited_statements(text, links)
@@ -688,7 +664,9 @@ class OccurrenceRunner:
             settings, self.model_name, self.durable, self.runs.store, live, plan.workflow, problems
         )
 
-    async def _fail(self, stored: StoredSchedule, occurrence: Occurrence, fault: RunFailed) -> str:
+    async def _fail(
+        self, stored: StoredSchedule, occurrence: Occurrence, fault: ScheduleFault
+    ) -> str:
         """Record a run without a report, and alert its owner.
 
         It is retried if the reason may be temporary; else the next run covers its window.

@@ -21,7 +21,7 @@ from bot.schedules.alerts import FailureAlerts
 from bot.schedules.delivery import ReportDelivery
 from bot.schedules.run import OccurrenceRunner
 from bot.schedules.store import ScheduleStore
-from bot.schedules.validation import CheckUnavailable, ScheduleValidator
+from bot.schedules.validation import ScheduleFault, ScheduleValidator
 from bot.slack.writer import MessageWriter
 from bot.storage.requests import EPOCH, RequestQueue
 from bot.storage.schedules import Work
@@ -210,7 +210,7 @@ class Schedules:
             try:
                 with in_language(await self.validator.language(stored.spec)):
                     why = await self.validator.objection(stored.spec, stored.origin)
-            except CheckUnavailable as unknown:
+            except ScheduleFault as unknown:
                 log.warning("the schedule %s is not checked: %s", stored.id, unknown)
                 continue
             if why:

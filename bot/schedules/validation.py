@@ -6,10 +6,10 @@ Errors are sentences for people that end with the action to take.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import aiohttp
 
@@ -41,21 +41,34 @@ from subagents.directory import Obstacle
 
 Origin = Literal["config", "chat"]
 
-MOST_NAMED = 5
-"""Maximum channels that a sentence names."""
 AT_ONCE = 16
 """Channels that are checked concurrently."""
 ONLY_PUBLIC = "mail leaves the workspace, so only public channels are mailed to others"
 NO_ADMIN = "only an administrator has reports mailed to others than themselves"
 _WILDCARDS = frozenset("*?[")
+TRANSIENT_CODE = "passing"
+"""`code` of the error of a run whose occurrence is retried."""
 
 
-class CheckUnavailable(Exception):
-    """Slack sent no answer, so the check is incomplete. The text is for people."""
+class ScheduleFault(Exception):
+    """A schedule cannot run or deliver; the text tells people why, and what to do about it."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        self.passing = passing
+        """Whether it may succeed later: Slack, for example, has sent no answer."""
+        super().__init__(why)
+
+    def to_json(self) -> dict[str, str]:
+        """Return the error of the row of such a run."""
+        return {"code": TRANSIENT_CODE if self.passing else "failed", "message": str(self)}
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> ScheduleFault:
+        return cls(stored["message"], passing=stored["code"] == TRANSIENT_CODE)
 
 
-class ScheduleInvalid(Exception):
-    """A schedule cannot work as configured; the text tells what to do about it."""
+def _unanswered(why: str = "") -> ScheduleFault:
+    return ScheduleFault(why or phrase("check.again"), passing=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +98,21 @@ class ScheduleValidator:
     async def objection(self, spec: Schedule, origin: Origin) -> str:
         """Return the reason why it cannot work, in a helpful sentence; empty if it can.
 
-        Raises CheckUnavailable and StoreError.
+        Raises ScheduleFault, if that is not known, and StoreError.
         """
         try:
             async with aclosing(self.reader.fresh()) as reader:
                 await self.check(spec, origin, reader)
-        except ScheduleInvalid as wrong:
-            return str(wrong)
+        except ScheduleFault as fault:
+            if fault.passing:
+                raise
+            return str(fault)
         return ""
 
     async def check(self, spec: Schedule, origin: Origin, reader: SlackReader) -> list[ChannelInfo]:
         """Return the channels that a sweep will read: matching ones that its owner may read.
 
-        Raises ScheduleInvalid, CheckUnavailable and StoreError.
+        Raises ScheduleFault and StoreError.
         """
         place = await self.destination(spec, origin, reader)
         with _answers():
@@ -114,14 +129,14 @@ class ScheduleValidator:
     ) -> DeliveryPlace:
         """Return where its reports go, if its owner may still own it and have them posted there.
 
-        Raises ScheduleInvalid, CheckUnavailable and StoreError.
+        Raises ScheduleFault and StoreError.
         """
         with _answers():
             await self._owner(spec, origin)
             return await self._destination(spec, reader)
 
     async def channels(self) -> list[ChannelInfo]:
-        """Return the channels that the bot sees. Raises CheckUnavailable."""
+        """Return the channels that the bot sees. Raises ScheduleFault."""
         with _answers():
             async with aclosing(self.reader.fresh()) as reader:
                 return await reader.channels()
@@ -134,7 +149,7 @@ class ScheduleValidator:
     async def find_allowed(self, spec: Schedule, place: str) -> Allowed:
         """Return what subagents may use by the rules for its owner, as for a request there.
 
-        Raises ScheduleInvalid if the owner may not ask there, and CheckUnavailable.
+        Raises ScheduleFault.
         """
         people, policy = self.directory.people, await self.policy.read()
         person = await people.person(spec.owner, self.directory.team)
@@ -146,12 +161,12 @@ class ScheduleValidator:
         if isinstance(decision, Permitted):
             return Allowed(decision.scopes, decision.models)
         if (facts is None and kind != DIRECT) or None in groups.values():
-            raise CheckUnavailable(phrase("check.again"))
+            raise _unanswered()
         if isinstance(decision, NotPermitted):
             why = str(decision.reason)
-            raise ScheduleInvalid(phrase("check.may_not_ask_why", owner=spec.owner, why=why))
+            raise ScheduleFault(phrase("check.may_not_ask_why", owner=spec.owner, why=why))
         message = phrase("check.may_not_ask", owner=spec.owner, admin=admin(policy))
-        raise ScheduleInvalid(message)
+        raise ScheduleFault(message)
 
     async def obstacles(
         self,
@@ -188,14 +203,14 @@ class ScheduleValidator:
         user, policy = spec.owner, await self.policy.read()
         person = await self._person(user)
         if person is None:
-            raise ScheduleInvalid(phrase("check.no_user", user=user))
+            raise ScheduleFault(phrase("check.no_user", user=user))
         if person.kind in ("deleted", "bot"):
-            raise ScheduleInvalid(phrase("check.no_owner", owner=user))
+            raise ScheduleFault(phrase("check.no_owner", owner=user))
         if origin == "config" and person.kind == "member":
             return
         if not await self._may_schedule(policy, person):
             message = phrase("check.not_owner", owner=user, admin=admin(policy))
-            raise ScheduleInvalid(message)
+            raise ScheduleFault(message)
 
     async def _may_schedule(self, policy: Policy, person: Person) -> bool:
         allowed = policy.schedulers
@@ -206,7 +221,7 @@ class ScheduleValidator:
         for group in (each for each in allowed if each.startswith("S")):
             members = await self.directory.people.group(group)
             if members is None:
-                raise CheckUnavailable(phrase("check.again"))
+                raise _unanswered()
             if person.id in members:
                 return True
         return False
@@ -215,7 +230,7 @@ class ScheduleValidator:
         mailbox = await self.mailboxes.open(spec.owner)
         if mailbox is None:
             how = how_to_connect(self.mailboxes.settings)
-            raise ScheduleInvalid(phrase("check.no_mailbox", owner=spec.owner, how=how))
+            raise ScheduleFault(phrase("check.no_mailbox", owner=spec.owner, how=how))
         await mailbox.aclose()
 
     async def _destination(self, spec: Schedule, reader: SlackReader) -> DeliveryPlace:
@@ -226,32 +241,32 @@ class ScheduleValidator:
         if PERSON.fullmatch(spec.to):
             person = await self._person(spec.to)
             if person is None or person.kind in ("deleted", "bot"):
-                raise ScheduleInvalid(phrase("check.no_user", user=spec.to))
+                raise ScheduleFault(phrase("check.no_user", user=spec.to))
             return DeliveryPlace(spec.to, f"<@{spec.to}>")
         place = spec.to
         if spec.to.startswith("#"):
             found = find_channel(await reader.channels(), spec.to)
             if found is None:
-                raise ScheduleInvalid(phrase("check.unseen", place=spec.to))
+                raise ScheduleFault(phrase("check.unseen", place=spec.to))
             place = found.id
         destination = await self._place(place, spec.to)
         if destination.archived:
-            raise ScheduleInvalid(phrase("check.archived", place=destination.title))
+            raise ScheduleFault(phrase("check.archived", place=destination.title))
         info = await reader.web.call("conversations.info", channel=place)
         if not (info.get("channel") or {}).get("is_member"):
-            raise ScheduleInvalid(phrase("check.not_in", place=destination.title))
+            raise ScheduleFault(phrase("check.not_in", place=destination.title))
         if not await self.directory.may_read(spec.owner, place):
             await self._surely(spec.owner)
             message = phrase("check.unreadable", owner=spec.owner, place=destination.title)
-            raise ScheduleInvalid(message)
+            raise ScheduleFault(message)
         return DeliveryPlace(place, destination.title)
 
     async def _person(self, user: str) -> Person | None:
-        """Return a person; None = there is none. Raises CheckUnavailable."""
+        """Return a person; None = there is none. Raises ScheduleFault."""
         people = self.directory.people
         person = await people.person(user, self.directory.team, fresh=True)
         if person is None and people.has_no_answer(user):
-            raise CheckUnavailable(people.refusal("user", user) or phrase("check.again"))
+            raise _unanswered(people.refusal("user", user))
         return person
 
     async def _place(self, channel: str, shown: str) -> MembersOf:
@@ -260,8 +275,8 @@ class ScheduleValidator:
             try:
                 await self.reader.web.call("conversations.info", channel=channel)
             except Absent:
-                raise ScheduleInvalid(phrase("check.unseen", place=shown)) from None
-            raise CheckUnavailable(phrase("check.again"))
+                raise ScheduleFault(phrase("check.unseen", place=shown)) from None
+            raise _unanswered()
         return place
 
     async def _tracker(self, spec: Schedule, reader: SlackReader) -> None:
@@ -269,10 +284,10 @@ class ScheduleValidator:
         try:
             await reader.web.call("slackLists.items.list", list_id=spec.tracker, limit=1)
         except Absent:
-            raise ScheduleInvalid(phrase("check.no_tracker", id=spec.tracker)) from None
+            raise ScheduleFault(phrase("check.no_tracker", id=spec.tracker)) from None
         if not await self.directory.may_read(spec.owner, spec.tracker):
             message = phrase("check.not_tracker", owner=spec.owner, id=spec.tracker)
-            raise ScheduleInvalid(message)
+            raise ScheduleFault(message)
 
     async def _sources(self, spec: Schedule, reader: SlackReader) -> list[ChannelInfo]:
         """Return the channels; channels that the owner may not read never match a pattern."""
@@ -282,9 +297,7 @@ class ScheduleValidator:
         may = await self._readable(spec.owner, list(by_id.values()))
         for pattern, found in hits.items():
             if not any(c.id in may for c in found):
-                raise await self._explain_nothing(
-                    spec, pattern, found, [c for c in listed if c.id in may]
-                )
+                raise await self._explain_nothing(spec, pattern, found)
         return [c for c in by_id.values() if c.id in may]
 
     async def _readable(self, owner: str, channels: Sequence[ChannelInfo]) -> set[str]:
@@ -298,37 +311,33 @@ class ScheduleValidator:
         return {c.id for c, yes in zip(channels, answers, strict=True) if yes}
 
     async def _surely(self, owner: str) -> None:
-        """Check that a "no" of the directory is not a missing answer. Raises CheckUnavailable."""
+        """Check that a "no" of the directory is not a missing answer. Raises ScheduleFault."""
         if await self.directory.members.of_user(owner, fresh=True) is None:
-            raise CheckUnavailable(phrase("check.again"))
+            raise _unanswered()
 
     async def _explain_nothing(
-        self, spec: Schedule, pattern: str, found: Sequence[ChannelInfo], may: Sequence[ChannelInfo]
-    ) -> ScheduleInvalid:
+        self, spec: Schedule, pattern: str, found: Sequence[ChannelInfo]
+    ) -> ScheduleFault:
         if found:
             await self._surely(spec.owner)
         if _WILDCARDS & set(pattern):
             message = phrase("check.no_match", owner=spec.owner, pattern=repr(pattern))
-            return ScheduleInvalid(message)
+            return ScheduleFault(message)
         shown = pattern if pattern.startswith(("#", "C", "G")) else f"#{pattern}"
-        public = [c.name for c in may if not c.is_private]  # others may read the sentence
-        names = ", ".join(f"#{name}" for name in public[:MOST_NAMED])
-        readable = f" {phrase('check.readable', names=names)}" if names else ""
-        message = phrase("check.no_source", owner=spec.owner, place=shown)
-        return ScheduleInvalid(message + readable)
+        return ScheduleFault(phrase("check.no_source", owner=spec.owner, place=shown))
 
 
 @contextmanager
 def _answers() -> Iterator[None]:
-    """Raise CheckUnavailable if Slack or the policy cannot be read."""
+    """Raise ScheduleFault if Slack or the policy cannot be read."""
     try:
         yield
     except PolicyFault as fault:
-        raise CheckUnavailable(fault.reason) from fault
+        raise _unanswered(fault.reason) from fault
     except SlackRefused as error:
-        raise CheckUnavailable(f"{error}." if error.remedy else phrase("check.again")) from error
+        raise _unanswered(f"{error}." if error.remedy else "") from error
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise CheckUnavailable(phrase("check.again")) from error
+        raise _unanswered() from error
 
 
 def find_channel(channels: Sequence[ChannelInfo], to: str) -> ChannelInfo | None:

@@ -21,13 +21,6 @@ DeliveryState = Literal["waiting", "delivered", "quiet", "superseded", "failed"]
 TIME = "%Y%m%dT%H%M%S.%fZ"
 
 
-class Recovery(BaseModel, frozen=True):
-    """The recovery of a schedule that had failed."""
-
-    at: datetime
-    said: str
-
-
 class AlertHold(BaseModel, frozen=True):
     """A process is sending an alert; no other process does until this time."""
 
@@ -46,7 +39,8 @@ class Failure(BaseModel, frozen=True):
     """Time of the next attempt."""
     told: tuple[str, ...] | None = None
     """Ids of the users who were notified."""
-    over: Recovery | None = None
+    over: str = ""
+    """How it works again, in a sentence; empty = it fails."""
     held: AlertHold | None = None
 
 
