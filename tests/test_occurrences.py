@@ -116,17 +116,6 @@ async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Stor
 # ---- what is caught up
 
 
-async def test_of_missed_occurrences_only_the_latest_one_runs(in_file: StorePlace) -> None:
-    async with rows(in_file) as replica:
-        await replica.create_due_at(START + 35 * MINUTE)
-        assert (await replica.take_one(START + 35 * MINUTE)).at == START + 30 * MINUTE
-        assert await replica.occurrence_states() == [
-            ("08:10", "skipped"),
-            ("08:20", "skipped"),
-            ("08:30", "running"),
-        ]
-
-
 async def test_occurrence_due_while_the_previous_one_runs_is_skipped(in_file: StorePlace) -> None:
     async with rows(in_file, cron="*/30 * * * *") as replica:
         hour = START + HOUR
@@ -316,25 +305,17 @@ async def test_sync_applies_the_settings_and_keeps_chat_schedules(in_file: Store
             await replica.store.delete("markets")
 
 
-async def test_changed_times_apply_from_sync_on_and_keep_earlier_occurrences(
-    in_file: StorePlace,
-) -> None:
-    async with in_file.stores(1) as (store,):
-        replica = Rows(store.database)
-        await replica.store.sync({"markets": spec()}, START)
-        await replica.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
-        await replica.create_due_at(START + 2 * HOUR)
-        assert await replica.occurrence_states() == [("08:10", "due"), ("09:05", "due")]
-
-
-async def test_new_owner_in_the_settings_is_notified_of_a_failure(in_file: StorePlace) -> None:
+async def test_changed_times_and_owner_apply_from_sync_on(in_file: StorePlace) -> None:
+    """Earlier occurrences are kept, and a new owner is notified of a failure, too."""
     async with in_file.stores(1) as (store,):
         replica = Rows(store.database)
         await replica.store.sync({"markets": spec()}, START)
         failed = partial(record_failure, schedule="markets", why="Archived.", at=START)
         await replica.database.change(failed)
-        await replica.store.sync({"markets": spec(quiet=True)}, START)
+        await replica.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
         assert (await replica.stored_schedule()).trouble
+        await replica.create_due_at(START + 2 * HOUR)
+        assert await replica.occurrence_states() == [("08:10", "due"), ("09:05", "due")]
         await replica.store.sync({"markets": spec(owner="U0BEN")}, START)
         assert (await replica.stored_schedule()).trouble is None
 

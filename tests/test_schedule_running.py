@@ -354,16 +354,29 @@ def slack() -> LocalSlack:
     return LocalSlack(workspace(3, 1), retries_s=(0.0, 0.3, 1.0))
 
 
-async def test_no_table_contains_a_forgotten_message(tmp_path: Path) -> None:
-    async with scheduled_bot(tmp_path, {}, offline, slack=slack()) as s:
-        message, _ = await report_twice(s)
-        database = s.bot.store.database
+async def test_forgotten_message_and_user_leave_no_trace_once_reports_are_delivered(
+    tmp_path: Path,
+) -> None:
+    specs = {"other": sweep(owner="U0EVA")}
+    async with scheduled_bot(tmp_path, specs, offline, slack=slack()) as s:
+        message, occurrences = await report_twice(s)
+        database, run, c = s.bot.store.database, occurrences[1].run or "", schedule_runs.c
+        second = sa.update(schedule_runs).where(c.schedule == "markets", c.at == occurrences[1].at)
+        await database.write(second.values(delivery="waiting"))
+        assert (await Forget(database)(ForgetTarget("item", message))).later == 1
+        assert (await s.bot.store.run(run)).result, "it is delivered first"
         assert "issues" in await tables_with(database, [WORDS])
-        assert (await Forget(database)(ForgetTarget("item", message))).runs == 2
+        await database.write(second.values(delivery="delivered"))
+        done = await Forget(database)(ForgetTarget("item", message))
+        assert (done.later, (await s.bot.store.run(run)).result) == (0, None)
         assert await tables_with(database, [WORDS]) == []
         assert await database.read(sa.select(issues)) == [], "all came from the deleted runs"
         third = await s.fire("markets", datetime.now(UTC) + timedelta(seconds=2))
         assert third.state == "ran", "the schedule goes on"
+        await s.wait_for_delivery(third)
+        assert (await Forget(database)(ForgetTarget("user", ASKER))).schedules == 1
+        assert [each.id for each in await s.schedules.store.all()] == ["other"]
+        assert await s.schedules.store.occurrences("markets") == []
 
 
 async def test_issue_is_kept_when_another_run_reported_it_too(tmp_path: Path) -> None:
@@ -383,34 +396,6 @@ async def test_issue_is_kept_when_another_run_reported_it_too(tmp_path: Path) ->
     rows = await store.database.read(sa.select(issues.c.id))
     assert [row.id for row in rows] == ["Message 3"]
     await store.aclose()
-
-
-async def test_a_report_is_delivered_before_its_run_is_deleted(tmp_path: Path) -> None:
-    async with scheduled_bot(tmp_path, {}, offline, slack=slack()) as s:
-        message, occurrences = await report_twice(s)
-        database, run = s.bot.store.database, occurrences[1].run or ""
-        mine = sa.and_(
-            schedule_runs.c.schedule == "markets", schedule_runs.c.at == occurrences[1].at
-        )
-        await database.write(sa.update(schedule_runs).where(mine).values(delivery="waiting"))
-        assert (await Forget(database)(ForgetTarget("item", message))).later == 1
-        assert (await s.bot.store.run(run)).result
-        await database.write(sa.update(schedule_runs).where(mine).values(delivery="delivered"))
-        assert (await Forget(database)(ForgetTarget("item", message))).later == 0
-        assert (await s.bot.store.run(run)).result is None
-
-
-async def test_forgetting_a_user_deletes_their_schedules(tmp_path: Path) -> None:
-    async with scheduled_bot(
-        tmp_path, {"other": sweep(owner="U0EVA")}, offline, slack=slack()
-    ) as s:
-        await report_twice(s)
-        database = s.bot.store.database
-        done = await Forget(database)(ForgetTarget("user", ASKER))
-        assert done.schedules == 1
-        assert [each.id for each in await s.schedules.store.all()] == ["other"]
-        assert await s.schedules.store.occurrences("markets") == []
-        assert await database.read(sa.select(issues)) == []
 
 
 async def test_retention_deletes_old_reports_but_keeps_the_last_occurrence(tmp_path: Path) -> None:
