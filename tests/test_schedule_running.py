@@ -260,11 +260,11 @@ WHY = "#reports is archived. Unarchive it, or let its reports go elsewhere."
 
 async def send_alerts(s: ScheduledBot, change: Callable[[sa.Connection], object]) -> None:
     """Change the record of a failure, and let two replicas send its alert at the same time."""
-    other = replace(s.schedules.alerts, executor="other", _woken=asyncio.Event())
+    other = replace(s.schedules.alerts, _woken=asyncio.Event())
 
     async def is_settled() -> bool:
         found = await failure(s)
-        return found is None or bool(found.told and not found.over and not found.held)
+        return found is None or bool(found.told and not found.over and not found.held_until)
 
     await s.bot.store.database.change(change)
     s.schedules.alerts.wake()

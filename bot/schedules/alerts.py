@@ -21,7 +21,7 @@ from bot.slack.messages import Mark, MessagePart
 from bot.slack.people import People
 from bot.slack.writer import MessageWriter
 from bot.storage.database import Database, in_transaction
-from bot.storage.schedules import AlertHold, Failure, StoredSchedule
+from bot.storage.schedules import Failure, StoredSchedule
 from bot.storage.tables import schedules
 from config.words import in_language, phrase
 from scopes.tool import iso
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
 """Seconds between two checks for alerts to send."""
-HELD_FOR = timedelta(minutes=15)
-"""How long a process may take to send an alert; then another process sends it."""
+HELD_FOR = timedelta(minutes=5)
+"""How long a process may take to send an alert; then it is sent again."""
 CLOCK_SKEW = timedelta(minutes=10)
 """How far Slack's clock may be behind ours."""
 MOST_ADMINS = 10
@@ -72,7 +72,6 @@ class FailureAlerts:
     people: People
     policy: PolicyFile
     team: str
-    executor: str
     look_s: float = LOOK_S
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -122,10 +121,9 @@ class FailureAlerts:
         failure, now = _failure(connection, id), datetime.now(UTC)
         if failure is None or (failure.told is not None and not failure.over):
             return None
-        if failure.held and failure.held.by != self.executor and failure.held.until > now:
+        if failure.held_until and failure.held_until > now:
             return None
-        hold = AlertHold(by=self.executor, until=now + HELD_FOR)
-        failure = failure.model_copy(update={"held": hold})
+        failure = failure.model_copy(update={"held_until": now + HELD_FOR})
         _store(connection, id, failure)
         return failure
 
@@ -220,7 +218,9 @@ def _record_reached(
         _store(connection, id, None)
         return
     _store(
-        connection, id, now.model_copy(update={"held": None, "told": (*recipients,) or now.told})
+        connection,
+        id,
+        now.model_copy(update={"held_until": None, "told": (*recipients,) or now.told}),
     )
 
 

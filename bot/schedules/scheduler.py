@@ -171,9 +171,7 @@ class Schedules:
         """Assemble the parts; workflows wait for the store of `runs` (bot/storage/database.py)."""
         self.settings, self.validator, database = settings, validator, runs.store.database
         people, team = validator.directory.people, validator.directory.team
-        self.alerts = FailureAlerts(
-            database, writer, people, validator.policy, team, durable.executor
-        )
+        self.alerts = FailureAlerts(database, writer, people, validator.policy, team)
         self.store = store = ScheduleStore(database)
         self.runner = OccurrenceRunner(
             settings, model_name, runs, durable, store, validator, self.alerts

@@ -68,6 +68,7 @@ from bot.storage.requests import RequestQueue
 from bot.storage.run_index import Names
 from bot.terminal import DONE, WRONG_USE, tell
 from bot.tooling.provider import toolkit_of
+from config.sections import RetentionSettings
 from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
 from scopes.preferences import Preferences

@@ -21,13 +21,6 @@ DeliveryState = Literal["waiting", "delivered", "quiet", "superseded", "failed"]
 TIME = "%Y%m%dT%H%M%S.%fZ"
 
 
-class AlertHold(BaseModel, frozen=True):
-    """A process is sending an alert; no other process does until this time."""
-
-    by: str
-    until: datetime
-
-
 class Failure(BaseModel, frozen=True):
     """The failure of a schedule, and who was told."""
 
@@ -41,7 +34,8 @@ class Failure(BaseModel, frozen=True):
     """Ids of the users who were notified."""
     over: str = ""
     """How it works again, in a sentence; empty = it fails."""
-    held: AlertHold | None = None
+    held_until: datetime | None = None
+    """A process is sending the alert; no other one does until then."""
 
 
 @dataclass(frozen=True, slots=True)
