@@ -26,8 +26,10 @@ MODELS = {"parent": "claude-main", "subagent": "claude-fast"}
 USAGE = {"input": 100, "output": 20, "cache_read": 300, "cache_write": 0, "total": 420}
 
 
-def many_rows(count: int, until: datetime, step: timedelta) -> list[dict[str, Any]]:
-    """Rows of runs, the newest at `until`: five users, three channels, a schedule, the shell."""
+def many_rows(
+    count: int, until: datetime, step: timedelta, users: int = 5, channels: int = 3
+) -> list[dict[str, Any]]:
+    """Rows of runs, the newest at `until`: users, channels, a schedule, the shell."""
     rows = []
     for n in range(count):
         started = until - n * step
@@ -46,8 +48,8 @@ def many_rows(count: int, until: datetime, step: timedelta) -> list[dict[str, An
                 "result": None,
                 "error": None,
                 "cost_usd": 0.01 * (n % 5 + 1),
-                "requester": None if typed else f"U{n % 5}",
-                "request": f"T1/C{n % 3}/{n}.000000" if from_slack else None,
+                "requester": None if typed else f"U{n % users}",
+                "request": f"T1/C{n % channels}/{n}.000000" if from_slack else None,
             }
         )
     return rows
