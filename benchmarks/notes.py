@@ -1,4 +1,4 @@
-"""The `notes` table: how long a search takes among 100,000 notes, and among as many conversations.
+"""The `notes` table: how long a search takes among 100,000 notes.
 
 The texts have made-up words: some are in a third of all texts, as in any language, and some in
 five.
@@ -10,7 +10,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
@@ -20,13 +20,12 @@ import sqlalchemy as sa
 
 from benchmarks.postgres import own_database
 from benchmarks.table import Row
-from bot.memory import ConversationStore, NoteStore, words_of
+from bot.memory import NoteStore, words_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
-from bot.storage.tables import conversations as talks
 from bot.storage.tables import notes as notes_table
 from scopes.label import TRUSTED_LABEL
-from scopes.notes import LOOKED_AT, MAX_HITS
+from scopes.notes import MAX_HITS
 
 NUMBER = 100_000
 BATCH = 2_000
@@ -34,8 +33,6 @@ SPACES = ("user:U0ANA", "team", "channel:C0SALES")
 """Searched spaces; there is one more."""
 SHARES = (50, 20, 10, 20)
 """Shares of the spaces in percent, that of the extra one last."""
-CHANNELS = 40
-CLOSED = ("C03", "C04", "C05")
 WORDS = 30
 """Words of a text."""
 VOCABULARY = 20_000
@@ -50,8 +47,7 @@ QUERIES = {
 }
 NOTES = """\
 Medians of 40 searches after five. Who searches has half of the notes, and reads those of the team
-and of a channel besides, all but a fifth. The conversations are in 40 channels, three of them
-closed; 40 hits are read, as it is still to be asked who may read their places."""
+and of a channel besides, all but a fifth."""
 
 
 async def notes(postgres: str) -> list[Row]:
@@ -72,32 +68,21 @@ async def _measured(kind: str, database: Database) -> list[Row]:
             await database.change(partial(_fill, texts=texts, start=start))
         took = (time.perf_counter() - began) / NUMBER * 1000
         if database.shared:
-            await database.change(lambda c: c.execute(sa.text("ANALYZE notes, conversations")))
-        shelf, talked = NoteStore(database), ConversationStore(database)
-
-        async def notes_of(query: str) -> int:
-            return len(await shelf.search(SPACES, query, MAX_HITS + 1))
-
-        async def talks_of(query: str) -> int:
-            return len(await talked.search("U0ANA", query, LOOKED_AT, CLOSED))
-
-        rows = [Row(f"{kind}: to keep a note and a conversation", took, " ms")]
-        for what, find in (("notes", notes_of), ("conversations", talks_of)):
-            for name, query in QUERIES.items():
-                rows.append(await _timed(f"{kind}: {what}, {name}", find, texts, query))
+            await database.change(lambda c: c.execute(sa.text("ANALYZE notes")))
+        rows, shelf = [Row(f"{kind}: to keep a note", took, " ms")], NoteStore(database)
+        for name, query in QUERIES.items():
+            rows.append(await _timed(f"{kind}: {name}", shelf, texts, query))
         return rows
     finally:
         await database.aclose()
 
 
-async def _timed(
-    name: str, find: Callable[[str], Awaitable[int]], texts: _Texts, query: Sequence[str]
-) -> Row:
+async def _timed(name: str, shelf: NoteStore, texts: _Texts, query: Sequence[str]) -> Row:
     spent, hits = [], []
     for turn in range(WARM + SEARCHES):
         text = " ".join(texts.word(*KINDS[each]) for each in query)
         began = time.perf_counter()
-        hits.append(await find(text))
+        hits.append(len(await shelf.search(SPACES, text, MAX_HITS + 1)))
         if turn >= WARM:
             spent.append((time.perf_counter() - began) * 1000)
     p95 = statistics.quantiles(spent, n=20)[-1]
@@ -123,7 +108,7 @@ class _Texts:
 
 
 def _fill(connection: sa.Connection, texts: _Texts, start: int) -> None:
-    """Store notes and conversations, many in one transaction."""
+    """Store notes, many in one transaction."""
     now, label = datetime.now(UTC), TRUSTED_LABEL.to_json()
     for k in range(start, start + BATCH):
         (space,) = texts.chance.choices((*SPACES, "user:U0BEN"), SHARES)
@@ -134,8 +119,3 @@ def _fill(connection: sa.Connection, texts: _Texts, start: int) -> None:
             **{"context": "", "run": "r", "at": now},
         }
         connection.execute(sa.insert(notes_table).values(row))
-        row = {
-            **{"id": k + 1, "run": f"r{k}", "place": f"C0{k % CHANNELS}", "question": title},
-            **{"answer": text, "words": words_of(f"{title} {text}"), "label": label, "at": now},
-        }
-        connection.execute(sa.insert(talks).values(row))

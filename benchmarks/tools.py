@@ -7,9 +7,6 @@ it, the same is done without our code.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
-import os
 import statistics
 import sys
 from collections.abc import AsyncIterator
@@ -20,7 +17,6 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 import psycopg
-import pygit2
 import yaml
 
 from benchmarks.postgres import own_database
@@ -35,55 +31,29 @@ from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.postgres import Postgres
 
 ORDERS = 100_000
-TIMES, COLD, CHARTS = 40, 7, 5
+TIMES, COLD = 40, 7
 MAKE = f"""CREATE TABLE orders AS SELECT n AS id, 'customer ' || n % 500 AS customer,
 n * 7 % 1000 / 10.0 AS price, date '2024-01-01' + (n % 700)::integer AS day
 FROM generate_series(1, {ORDERS}) AS made(n)"""
 SQL = """SELECT customer, sum(price) AS total, count(*) AS orders FROM orders
 WHERE day >= date '2024-06-01' GROUP BY customer ORDER BY total DESC, customer LIMIT 20"""
-CODE = "total = 0\nfor line in data.splitlines():\n    total += int(line)\nprint(total)"
-LINES = "\n".join(map(str, range(1_000)))
-TEXT = "".join(f"Line {k} of a text that somebody writes.\n" for k in range(250))
-FILES = 200
-"""Files in the project."""
 NOTES = """\
 A query is a sum over 100,000 orders in 500 groups, 20 rows of it shown; bare is the same statement
 on a connection that it opens, in this process. Cold: a process is started for it; so it is for the
-bare one, which only imports the library. The program is a loop over 1,000 lines; bare is exec. A
-file has 10 kB, a project 200 files. Beside a figure stand median and best of ours and of the bare
-library's, turn by turn; the figure is the median of the differences, as other work meets both
+bare one, which only imports the library. Beside a figure stand median and best of ours and of the
+bare library's, turn by turn; the figure is the median of the differences, as other work meets both
 alike."""
 
 
 async def tools(postgres: str) -> list[Row]:
-    """Measure everything except notes, which have the table `notes`."""
+    """Measure queries and pages; notes have the table `notes`."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
-        _make(root)
-        rows = []
+        with duckdb.connect(str(root / "shop.duckdb")) as connection:
+            connection.execute(MAKE)
         async with _toolkit(root) as toolkit:
-            opened = await toolkit.open("bench", None)
-            caller = Caller(opened)
-            rows += await _duck(root, caller)
-            for part in (_charts, _python, _files):
-                rows += await part(root, caller)
-        rows += await _postgres(postgres)
-        return rows + await page_rows()
-
-
-def _make(root: Path) -> None:
-    """Make a database, and a repository with one commit."""
-    with duckdb.connect(str(root / "shop.duckdb")) as connection:
-        connection.execute(MAKE)
-    repo = pygit2.init_repository(str(root / "book"), initial_head="main")
-    for k in range(FILES):
-        path = root / "book" / f"part{k % 10}" / f"{k}.md"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(TEXT)
-        repo.index.add(f"part{k % 10}/{k}.md")
-    repo.index.write()
-    who = pygit2.Signature("Ana", "ana@example.com")
-    repo.create_commit("HEAD", who, who, "Begin", repo.index.write_tree(), [])
+            rows = await _duck(root, Caller(await toolkit.open("bench", None)))
+        return [*rows, *await _postgres(postgres), *await page_rows()]
 
 
 @asynccontextmanager
@@ -92,7 +62,6 @@ async def _toolkit(root: Path) -> AsyncIterator[Toolkit]:
     told = {
         "data_dir": str(root / "data"),
         "data": {"databases": {"shop": {"path": str(root / "shop.duckdb")}}},
-        "files": {"projects": {"book": {"path": str(root / "book")}}},
     }
     (root / "assistant.yaml").write_text(yaml.safe_dump(told))
     settings = load_settings(root / "assistant.yaml", {})
@@ -136,55 +105,6 @@ async def _library(path: Path) -> None:
     program = "import sys, duckdb; duckdb.connect(sys.argv[1], True).execute('SELECT 1').fetchall()"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(path))
     await process.wait()
-
-
-async def _charts(root: Path, caller: Caller) -> list[Row]:
-    await caller.call("data", "execute_query", sql=SQL, keep="sums.csv")
-    wanted = {"file": "sums.csv", "kind": "bar", "x": "customer", "y": ["total"]}
-    (spent,) = await in_turns(CHARTS, partial(caller.call, "data", "make_chart", **wanted), warm=1)
-    return [Row("make_chart, 20 bars", statistics.median(spent), " ms", None, _best(spent))]
-
-
-async def _python(root: Path, caller: Caller) -> list[Row]:
-    ours = partial(caller.call, "web", "run_python", code=CODE, data=LINES)
-
-    async def bare() -> None:
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(CODE, {"data": LINES})
-
-    warm, note = over(*await in_turns(TIMES, ours, bare))
-    return [Row("run_python: warm, over exec", warm, " ms", None, note)]
-
-
-async def _files(root: Path, caller: Caller) -> list[Row]:
-    """Compare write_file with a write that is on the disk when it returns."""
-    numbers = iter(range(1_000))
-    file = partial(caller.call, "files", folder="files:book")
-
-    async def write() -> None:
-        await file("write_file", path=f"new/{next(numbers)}.md", text=TEXT)
-
-    async def plain() -> None:
-        with (root / "plain.md").open("w") as out:
-            out.write(TEXT)
-            out.flush()
-            os.fsync(out.fileno())
-
-    async def commit() -> None:
-        await file("git_commit", message="Write one more")
-
-    written, note = over(*await in_turns(TIMES, write, plain))
-    found = await in_turns(10, partial(file, "search_files", pattern="nowhere in it"))
-    _, committed = await in_turns(10, write, commit)
-    return [
-        Row("write_file, over a write and fsync", written, " ms", None, note),
-        Row(f"search_files in {FILES} files", statistics.median(found[0]), " ms", None, ""),
-        Row("git_commit of a file", statistics.median(committed), " ms", None, _best(committed)),
-    ]
-
-
-def _best(spent: list[float]) -> str:
-    return f"best {min(spent):.3g}"
 
 
 async def _postgres(admin: str) -> list[Row]:
