@@ -1,4 +1,4 @@
-"""The model stand-in in a separate process, like a server in the network."""
+"""Stand-ins in separate processes, like servers in the network."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import uvicorn
 from standins.model import ModelServer
+from starlette.types import ASGIApp
 
 from bot.local.server import listen
 
@@ -19,9 +20,9 @@ KEEP_ALIVE_S = 300
 
 
 @contextmanager
-def standin(latency_s: float, responder: str = BENCH_RESPONDER) -> Iterator[str]:
-    """Yield the URL of a stand-in that answers each call after `latency_s`."""
-    command = [sys.executable, "-m", "benchmarks.standin", responder, str(latency_s)]
+def process_of(app: str, *arguments: str) -> Iterator[str]:
+    """Serve an ASGI app in a process; yield its URL. `app` is `module:name` of what makes it."""
+    command = [sys.executable, "-m", "benchmarks.standin", app, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -30,19 +31,27 @@ def standin(latency_s: float, responder: str = BENCH_RESPONDER) -> Iterator[str]
             process.kill()
 
 
+def standin(latency_s: float, responder: str = BENCH_RESPONDER) -> AbstractContextManager[str]:
+    """Serve a scripted model (`module:name`) that answers each call after `latency_s`."""
+    return process_of("benchmarks.standin:model", responder, str(latency_s))
+
+
+def model(responder: str, latency_s: str) -> ASGIApp:
+    return ModelServer(pkgutil.resolve_name(responder), latency_s=float(latency_s)).app
+
+
 def main() -> None:
-    """Serve a scripted model (`module:name`) until interrupted; print the URL first."""
-    responder, latency_s = sys.argv[1:]
-    server = ModelServer(pkgutil.resolve_name(responder), latency_s=float(latency_s))
+    """Serve until interrupted; print the URL first."""
+    app, *arguments = sys.argv[1:]
     listener = listen(0)
-    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
-        server.app,
+        pkgutil.resolve_name(app)(*arguments),
         log_level="error",
         lifespan="off",
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -1,25 +1,41 @@
 """The `triage` table: a mailbox of fifty threads, from the listing to the stored digest.
 
-The command's own code (`open_app`, `open_mailbox`, `Triage`) runs in a separate process, Gmail and
-the model each in another. Prices are those of genai-prices.
+The command's own code (`open_app`, `Triage`) runs in this process, Gmail and the model each in
+another. Prices are those of genai-prices.
 """
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import json
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from cryptography.fernet import Fernet
+
+from benchmarks.processes import memory_mb
+from benchmarks.standin import process_of, standin
 from benchmarks.table import Row
-from benchmarks.triage_client import Sample, Wanted, sampled
-from benchmarks.triage_inbox import seen_at, served
 from benchmarks.workload import settings_for
+from bot.cli.triage import triage_mailbox
+from bot.context import open_app
+from bot.local.google.server import TOKEN
+from bot.options import Options
+from bot.reports.documents import TriageReport
+from config.settings import load_settings
 from scopes.google.client import MOST_CALLS, UNITS
 from subagents.budget import NANOUSD_PER_USD
+from subagents.events import ignore
 from subagents.prices import Usage, cost_nanousd
 
+GMAIL, RESPONDER = "benchmarks.triage_inbox:gmail", "benchmarks.triage_inbox:responder"
+CONCURRENCY, WIDE = 64, 10**9
 THREADS, MANY = 50, 500
 SHORT, LONG = 200, 6_000
 """Tokens of a thread, as the product estimates them: bytes / 3."""
@@ -41,22 +57,21 @@ out of which none reads. The written model does not think: thinking costs output
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Samples of one mailbox, and what the two servers recorded for them together."""
+class Sample:
+    """One triage, from the opened program and its new store to the stored digest."""
 
-    samples: Sequence[Sample]
-    gmail: Mapping[str, Any]
-    model: Mapping[str, Any]
+    wall_s: float
+    peak_mb: float
+    """Peak memory of this process so far."""
+    calls: int
+    """Calls of the model."""
+    document: TriageReport
 
 
 def triage(tokens: int = SHORT) -> list[Row]:
     """Return all rows; `tokens` is the length of a thread for measurements of speed."""
-    return [
-        *_speed(tokens),
-        *_many(),
-        *_cost(),
-        _in_turn(),
-    ]
+    many = _many()  # first, since the peak of memory is that of all before
+    return [*_speed(tokens), *many, *_cost(), _in_turn()]
 
 
 def measured(
@@ -64,20 +79,50 @@ def measured(
     tokens: int,
     call_s: float,
     limits: Sequence[int | None] = (None,),
-    **changed: int,
-) -> Measured:
-    """Measure. `limits` are of Wanted, `changed` its other fields; `call_s` is of the model."""
+    concurrency: int = CONCURRENCY,
+    quota: int = 6_000,
+) -> list[Sample]:
+    """Triage a mailbox once for each `--limit`; `call_s` is of the model, `quota` of Gmail."""
     with (
-        served("gmail", threads, tokens, GMAIL_S) as gmail,
-        served("model", threads, tokens, call_s) as model,
+        process_of(GMAIL, str(threads), str(tokens), str(GMAIL_S)) as gmail,
+        standin(call_s, RESPONDER) as model,
     ):
-        samples = sampled(Wanted(gmail, model, limits, **changed))
-        return Measured(samples, seen_at(gmail), seen_at(model))
+        changed = {
+            "google": {"units_per_minute": quota},
+            "limits": {"max_concurrency": concurrency, "tokens": WIDE, "steps": WIDE},
+            "triage": {"budget_usd": 1e6},
+        }
+        outside = {
+            "ANTHROPIC_API_KEY": "bench",
+            "ANTHROPIC_BASE_URL": model,
+            "GMAIL_API_ENDPOINT": gmail,
+            "GOOGLE_ACCESS_TOKEN": TOKEN,
+            "ASSISTANT_ENCRYPTION_KEY": Fernet.generate_key().decode(),
+        }
+        return [asyncio.run(_triaged(changed, outside, limit)) for limit in limits]
+
+
+async def _triaged(
+    changed: Mapping[str, object], outside: Mapping[str, str], limit: int | None
+) -> Sample:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "assistant.yaml"
+        path.write_text(json.dumps(changed))
+        settings = load_settings(path, {**outside, "ASSISTANT_DATA_DIR": f"{folder}/data"})
+        async with open_app(settings, Options(mail=True), ignore) as app:
+            gc.collect()
+            began = time.perf_counter()
+            document = await triage_mailbox(app, limit)
+            wall = time.perf_counter() - began
+            assert not app.store_fault, app.store_fault
+            recorded = await app.store.trajectory(document.run_id)
+    assert document.status == "complete", document.unreadable or document.status
+    return Sample(wall, memory_mb("VmHWM"), len(recorded.requests), document)
 
 
 def ideal_s(threads: int, call_s: float = MODEL_S) -> float:
     """Return the earliest time for the answer to the last call: see NOTES."""
-    default = MOST_CALLS, Wanted("", "", ()).concurrency
+    default = MOST_CALLS, CONCURRENCY
     fetching, judging = (ceil(threads / each) for each in default)
     slower = max(fetching * GMAIL_S + call_s, GMAIL_S + judging * call_s)
     return LISTING * GMAIL_S + slower + call_s
@@ -85,12 +130,9 @@ def ideal_s(threads: int, call_s: float = MODEL_S) -> float:
 
 def _speed(tokens: int) -> list[Row]:
     # the first sample does late imports
-    found = measured(THREADS, tokens, MODEL_S, [None] * (1 + REPEATS))
-    triages, ideal = len(found.samples), ideal_s(THREADS)
-    walls = [each.wall_s for each in found.samples[1:]]
-    wall, calls = statistics.median(walls), found.model["calls"] / triages
-    units = found.gmail["units"] / triages
-    quota = settings_for(1).google.units_per_minute
+    samples = measured(THREADS, tokens, MODEL_S, [None] * (1 + REPEATS))[1:]
+    ideal, walls = ideal_s(THREADS), [each.wall_s for each in samples]
+    wall, calls = statistics.median(walls), statistics.mean(each.calls for each in samples)
     size = f"{THREADS} threads of {tokens:,} tokens"
     return [
         Row(
@@ -102,15 +144,13 @@ def _speed(tokens: int) -> list[Row]:
             f"{MODEL_S:g} s of both",
         ),
         Row("model calls a thread", calls / THREADS, "", 1.2, "the parent's included"),
-        Row("Gmail units a thread", units / THREADS, "", None, f"{units:g} of {quota:,} a minute"),
     ]
 
 
 def _many() -> list[Row]:
-    """Measure one mailbox in one process: its first fifty threads, then all five hundred."""
-    found = measured(MANY, SHORT, MODEL_S, [THREADS, None], quota=10**9)
-    few, many = found.samples
-    assert (few.threads, many.threads) == (THREADS, MANY)
+    """Measure one mailbox: its first fifty threads, then all five hundred."""
+    few, many = measured(MANY, SHORT, MODEL_S, [THREADS, None], quota=10**9)
+    assert (len(few.document.verdicts), len(many.document.verdicts)) == (THREADS, MANY)
     grown = 1024 * (many.peak_mb - few.peak_mb) / (MANY - THREADS)
     peaks = f"peak {few.peak_mb:.0f} MB at {THREADS}, {many.peak_mb:.0f} at {MANY}"
     ideal, units = ideal_s(MANY), MANY * UNITS["threads.get"]
@@ -124,25 +164,24 @@ def _many() -> list[Row]:
 
 
 def _cost() -> list[Row]:
-    (one,) = measured(THREADS, LONG, APART_S).samples
-    used, models = one.usage, settings_for(1).models
-    assert not used["cache_read"], "a call found the cache filled"
-    parent = one.cost_usd - one.subagents_usd
-    prompt = used["total"] - used["output"]
+    (sample,) = measured(THREADS, LONG, APART_S)
+    document, models = sample.document, settings_for(1).models
+    used, cost = document.usage, document.cost_usd or 0.0
+    assert not used.cache_read, "a call found the cache filled"
+    parent = cost - sum(each.cost_usd or 0.0 for each in document.subagents)
     thinking = (cost_nanousd(models.fast, Usage(output=100 * THREADS)) or 0) / NANOUSD_PER_USD
-    note = f"parent {parent:.4f}; {prompt:,} tokens in, {used['output']:,} out"
+    note = f"parent {parent:.4f}; {used.total - used.output:,} tokens in, {used.output:,} out"
     more = f"100 tokens of thinking a thread add {thinking:.4f}"
     size = f"{THREADS} threads of {LONG:,} tokens"
-    return [Row(f"cost of {size}", one.cost_usd, " $", GOAL_USD, f"{note}; {more}")]
+    return [Row(f"cost of {size}", cost, " $", GOAL_USD, f"{note}; {more}")]
 
 
 def _in_turn() -> Row:
     """Measure subagents one after another, compared with all at once."""
-    found = measured(THREADS, SHORT, SCALED_S, concurrency=1)
-    (alone,), calls = found.samples, found.model["calls"]
-    _, together = measured(THREADS, SHORT, SCALED_S, [None, None]).samples
+    (alone,) = measured(THREADS, SHORT, SCALED_S, concurrency=1)
+    _, together = measured(THREADS, SHORT, SCALED_S, [None, None])
     run = f"{alone.wall_s:.1f} s and {together.wall_s:.2f} s"
-    expected = calls * SCALED_S / ideal_s(THREADS, SCALED_S)
+    expected = alone.calls * SCALED_S / ideal_s(THREADS, SCALED_S)
     return Row(
         f"one after another over fan-out, {SCALED_S:g} s a call",
         alone.wall_s / together.wall_s,

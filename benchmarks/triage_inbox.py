@@ -1,19 +1,10 @@
-"""A generated mailbox behind Gmail, and a scripted model that judges it, as separate servers.
-
-`python -m benchmarks.triage_inbox gmail|model THREADS TOKENS LATENCY_S` serves until its input is
-closed; the first line on stdout is the URL. `/seen` returns the requests to it.
-"""
+"""A generated mailbox behind Gmail, and a scripted model that judges it."""
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -22,16 +13,10 @@ from itertools import islice
 from typing import Any
 
 from standins.google import LocalGoogle
-from standins.model import ModelServer
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from bot.local.google.mbox import Entry, Mailbox, mailbox_of
 from bot.local.model.answer import Answer
-from bot.local.server import LocalServer
 
 ME = "helena@acme.example"
 MAIL_TOKENS = 1_000
@@ -143,61 +128,8 @@ def _opening(body: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "\n".join(b.get("text", "") for b in content)
 
 
-# ---- the servers
-
-
-def gmail(threads: int, tokens: int, latency_s: float) -> ASGIApp:
-    google = LocalGoogle(written_mailbox(threads, tokens), latency_s=latency_s)
+def gmail(threads: str, tokens: str, latency_s: str) -> ASGIApp:
+    google = LocalGoogle(written_mailbox(int(threads), int(tokens)), latency_s=float(latency_s))
     for held in google.gmail.messages.values():
         held.root  # noqa: B018  # parsed now: a real Gmail has read its mails long ago
-
-    async def seen(request: Request) -> JSONResponse:
-        units = sum(made.units for made in google.requests)
-        google.requests.clear()
-        return JSONResponse({"units": units})
-
-    return Starlette(routes=[Route("/seen", seen), Mount("/", google.app)])
-
-
-def model(latency_s: float) -> ASGIApp:
-    server = ModelServer(responder, latency_s=latency_s)
-
-    async def seen(request: Request) -> JSONResponse:
-        calls, server.requests = server.requests, 0
-        return JSONResponse({"calls": calls})
-
-    return Starlette(routes=[Route("/seen", seen), Mount("/", server.app)])
-
-
-@contextmanager
-def served(kind: str, threads: int, tokens: int, latency_s: float) -> Iterator[str]:
-    """Yield the URL of `gmail` or `model` in a separate process."""
-    command = [sys.executable, "-m", "benchmarks.triage_inbox", kind]
-    command += [str(threads), str(tokens), str(latency_s)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.kill()
-
-
-def seen_at(url: str) -> dict[str, Any]:
-    """Return the requests to a server since the last call."""
-    with urllib.request.urlopen(f"{url}/seen", timeout=30) as answer:  # loopback
-        found: dict[str, Any] = json.loads(answer.read())
-    return found
-
-
-def main() -> None:
-    kind, threads, tokens, latency_s = sys.argv[1:5]
-    latency = float(latency_s)
-    app = model(latency) if kind == "model" else gmail(int(threads), int(tokens), latency)
-    with LocalServer(app, kind) as server:
-        print(server.url, flush=True)
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main()
+    return google.app
