@@ -48,148 +48,104 @@ def _always(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An OAuth scope: why it is needed, and the calls that fail without it."""
+    """An OAuth scope, why it is needed, and the events that Slack sends only with it."""
 
     scope: str
     reason: str
-    methods: tuple[str, ...] = ()
-    """Web API methods that need it."""
     events: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-    """Fields of Slack's objects that only a token with this scope can use."""
     is_needed: Callable[[Settings], bool] = _always
 
 
-_CHANNEL_METHODS = (
-    *("conversations.info", "conversations.list", "conversations.members"),
-    "users.conversations",
-)
-_HISTORY = ("conversations.history", "conversations.replies")
-
 BOT_PERMISSIONS = (
-    Permission("app_mentions:read", "receives messages that mention it", events=("app_mention",)),
+    Permission("app_mentions:read", "receives messages that mention it", ("app_mention",)),
     Permission(
         "assistant:write",
         "the agent pane: titles and suggested prompts",
-        ("assistant.threads.setTitle", "assistant.threads.setSuggestedPrompts"),
         ("app_context_changed",),
     ),
     Permission(
         "channels:history",
         "reads public channels that it is in, and receives follow-ups in their threads",
-        _HISTORY,
         ("message.channels",),
     ),
     Permission(
         "channels:read",
         "names and members of public channels; learns when one is deleted, and deletes its data",
-        _CHANNEL_METHODS,
         ("channel_deleted",),
     ),
-    Permission(
-        "chat:write",
-        "writes, streams and corrects its own answers; the Stop button",
-        (
-            *("chat.postMessage", "chat.update", "chat.delete", "chat.postEphemeral"),
-            *("chat.startStream", "chat.appendStream", "chat.stopStream"),
-            "agents.sessions.setStatus",
-        ),
-    ),
+    Permission("chat:write", "writes, streams and corrects its own answers; the Stop button"),
     Permission("commands", f"the command {COMMAND}"),
     Permission(
         "files:read",
         "reads files that are attached to a request; learns when one is deleted",
-        ("files.info",),
         ("file_deleted",),
-        fields=("url_private", "url_private_download"),
         is_needed=lambda settings: settings.reply.max_files > 0,
     ),
     Permission(
         "files:write",
         "puts the files of an answer, and a report's table and chart, into its thread",
-        ("files.getUploadURLExternal", "files.completeUploadExternal"),
     ),
     Permission(
         "groups:history",
         "reads private channels that it was invited to, for requesters who are members",
-        _HISTORY,
         ("message.groups",),
     ),
     Permission(
         "groups:read",
         "names and members of private channels that it is in; learns when one is deleted",
-        _CHANNEL_METHODS,
         ("group_deleted",),
     ),
-    Permission("im:history", "reads direct messages with it", _HISTORY, ("message.im",)),
-    Permission("im:read", "knows who is in a direct message with it", _CHANNEL_METHODS),
+    Permission("im:history", "reads direct messages with it", ("message.im",)),
+    Permission("im:read", "knows who is in a direct message with it"),
     Permission(
         "im:write",
         "shows one person alone what not everyone may read, and asks there for approvals",
-        ("conversations.open",),
     ),
     Permission(
         "lists:read",
         "reads the Slack Lists that slack.lists names",
-        ("slackLists.items.list",),
         is_needed=lambda settings: bool(settings.slack.lists),
     ),
-    Permission(
-        "mpim:history",
-        "reads group messages that it is in",
-        _HISTORY,
-        ("message.mpim",),
-    ),
-    Permission("mpim:read", "knows who is in a group message with it", _CHANNEL_METHODS),
+    Permission("mpim:history", "reads group messages that it is in", ("message.mpim",)),
+    Permission("mpim:read", "knows who is in a group message with it"),
     Permission(
         "reactions:read",
         "hears the reactions that slack.reactions names",
-        events=("reaction_added",),
+        ("reaction_added",),
         is_needed=lambda settings: bool(settings.slack.reactions),
     ),
-    Permission("reactions:write", "adds reactions that a request asks for", ("reactions.add",)),
+    Permission("reactions:write", "adds reactions that a request asks for"),
     Permission(
         "search:read.public",
         "searches public channels that it is not in, for the question at hand",
-        ("assistant.search.context",),
         is_needed=lambda settings: settings.slack.search,
     ),
     Permission(
         "usergroups:read",
         "knows who is in the user groups that the policy names",
-        ("usergroups.users.list",),
         is_needed=lambda settings: any(asker.startswith("S") for asker in _askers(settings)),
     ),
     Permission(
         "users:read",
         "people's names, time zones, whether they are guests; learns when one is deactivated",
-        ("users.info", "users.list"),
         ("user_change",),
     ),
     Permission(
         "users:read.email",
         "which mailbox the service account may open for whom",
-        ("users.info",),
         is_needed=lambda settings: bool(settings.google.service_account),
     ),
 )
 
 _USER_REASON = "search as the person whose token is SLACK_USER_TOKEN"
 USER_PERMISSIONS = (
-    Permission("channels:read", f"{_USER_REASON}: who may see a public channel", _CHANNEL_METHODS),
-    Permission("groups:read", f"{_USER_REASON}: who may see a private channel", _CHANNEL_METHODS),
-    Permission("search:read", _USER_REASON, ("search.messages",)),
+    Permission("channels:read", f"{_USER_REASON}: who may see a public channel"),
+    Permission("groups:read", f"{_USER_REASON}: who may see a private channel"),
+    Permission("search:read", _USER_REASON),
 )
 
-SIGN_IN_PERMISSIONS = (
-    Permission(
-        "openid",
-        "administrators sign in to the console",
-        ("openid.connect.token", "openid.connect.userInfo"),
-        is_needed=lambda settings: bool(settings.console.public_url),
-    ),
-)
-"""Permissions of people who sign in with Slack; no token of ours has them."""
+SIGN_IN_PERMISSION = Permission("openid", "administrators sign in to the console")
+"""The permission of people who sign in with Slack; no token of ours has it."""
 SIGN_IN_PATH = "/console/sign-in/back"
 """Path to which Slack redirects people after the sign-in."""
 
@@ -210,7 +166,7 @@ def user_permissions(settings: Settings) -> tuple[Permission, ...]:
 
 def _user_permissions(settings: Settings) -> tuple[Permission, ...]:
     """Return the permissions of people in the manifest."""
-    signing_in = tuple(p for p in SIGN_IN_PERMISSIONS if p.is_needed(settings))
+    signing_in = (SIGN_IN_PERMISSION,) if settings.console.public_url else ()
     return user_permissions(settings) + signing_in
 
 
