@@ -626,17 +626,12 @@ def init() -> int:
     return run_init()
 
 
-@app.command(epilog=examples("assistant setup", "assistant setup --from-env"))
-def setup(
-    from_env: Annotated[
-        bool, typer.Option("--from-env", help="Do not ask; use the environment.")
-    ] = False,
-    url: UrlOption = None,
-) -> int:
+@app.command(epilog=examples("assistant setup"))
+def setup(url: UrlOption = None) -> int:
     """Ask for the tokens, test each, and write them to .env."""
     from bot.cli.setup import run_setup
 
-    return run_setup(from_env, url)
+    return run_setup(url)
 
 
 @app.command(epilog=examples("assistant doctor"))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bot_kit import Shell, configure, model_at, refusal_text, slack_at
+from bot_kit import configure, model_at, slack_at
 from engine_kit import say
 from engine_kit import workspace as small
 from standins.slack import API_PATH, LocalSlack
@@ -99,24 +99,6 @@ def test_end_of_input_leaves_the_env_file_unchanged(slack: LocalSlack) -> None:
     assert "Stopped. Nothing was written." in result.output + result.stderr
     assert ENV.read_text() == "OTHER=1\n"
     assert sorted(p.name for p in Path.cwd().iterdir() if "env" in p.name) == [".env"]
-
-
-def test_setup_from_env_validates_and_writes_without_prompts(
-    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    error = refusal_text(shell("setup", "--from-env"), "not_set")
-    assert "SLACK_BOT_TOKEN is not set." in error
-    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-local")
-    monkeypatch.setenv("SLACK_SIGNING_SECRET", SECRET)
-    assert not ENV.exists()
-    result = shell("setup", "--from-env")
-    assert result.code == 0, result.err
-    assert read_env() == {"SLACK_BOT_TOKEN": "xoxb-local", "SLACK_SIGNING_SECRET": SECRET}
-    assert "xoxb-local" not in result.out + result.err
-    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-wrong")
-    error = refusal_text(shell("setup", "--from-env"), "refused")
-    assert "SLACK_BOT_TOKEN is not valid" in error
-    assert read_env()["SLACK_BOT_TOKEN"] == "xoxb-local", "the old value stays"
 
 
 def test_setup_for_several_workspaces_asks_for_a_client_secret_instead_of_a_token(

@@ -216,30 +216,16 @@ def steps(settings: Settings) -> list[Step]:
     return [slack, events, *keys, DATABASE]
 
 
-def run_setup(from_env: bool, url: str | None) -> int:
+def run_setup(url: str | None) -> int:
     """Run `assistant setup`. Existing values are kept until every secret has been tested."""
     settings = load_settings()
-    link = new_app_link(manifest(settings, url))
     try:
-        values = _collect_given(settings) if from_env else _ask_all(settings, link)
+        values = _ask_all(settings, new_app_link(manifest(settings, url)))
     except (typer.Abort, KeyboardInterrupt):
         raise SetupError("stopped", "Stopped.", "Nothing was written.") from None
     write_env(ENV_FILE, values)
     say(f"{ENV_FILE} is written, for your account only. Next: `assistant doctor`.")
     return DONE
-
-
-def _collect_given(settings: Settings) -> dict[str, str]:
-    """Return the secrets that the environment or `.env` already has, each tested."""
-    values = {}
-    for step in steps(settings):
-        value = _current(settings, step)
-        if value:
-            say(f"{step.variable}: {_try_secret(settings, step, value)}")
-            values[step.variable] = value
-        elif not step.optional:
-            raise SetupError("not_set", f"{step.variable} is not set.", step.where)
-    return values
 
 
 def _ask_all(settings: Settings, link: str) -> dict[str, str]:
