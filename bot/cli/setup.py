@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import os
 import re
 import secrets
-import sys
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 import typer
 from dotenv import set_key
@@ -288,6 +284,7 @@ BACK_PATH = "/google/callback"
 WAIT_S = 600.0
 """Seconds to wait for the user to come back from Google."""
 CLOSE_PAGE_MESSAGE = "You may close this page, and go back to the terminal."
+FOREIGN_PAGE_MESSAGE = "This is not the page that the terminal has named."
 
 
 @on_database
@@ -324,15 +321,29 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
     """Take the operator to Google and back; return the mailbox that is now stored."""
     oauth = require_oauth(settings)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
-    callback = _Callback(state)
+    code: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def come_back(request: Request) -> Response:
+        """Take the answer to our request; the first one ends the waiting."""
+        given = request.query_params
+        is_ours = hmac.compare_digest(given.get("state", "").encode(), state.encode())
+        if is_ours and not code.done():
+            if given.get("code"):
+                code.set_result(given["code"])
+            else:
+                code.set_exception(ConnectFailed(given.get("error", "")))
+        headers = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+        text = CLOSE_PAGE_MESSAGE if is_ours else FOREIGN_PAGE_MESSAGE
+        return PlainTextResponse(text, 200 if is_ours else 400, headers)
+
+    app = Starlette(routes=[Route(BACK_PATH, come_back)])
     try:
-        async with serve_app(callback.app, "127.0.0.1", port, "Give --port another one.") as here:
-            callback.redirect_uri = here + BACK_PATH
-            page = oauth.address_to_open(callback.redirect_uri, state, verifier)
+        async with serve_app(app, "127.0.0.1", port, "Give --port another one.") as here:
+            back = here + BACK_PATH
+            page = oauth.address_to_open(back, state, verifier)
             tell(f"Open this page, and allow it:\n\n{page}\n")
-            tell("Is the browser on another machine? Then paste here the address that it ends at.")
-            code = await callback.code()
-        tokens = await oauth.exchange(callback.redirect_uri, code, verifier)
+            await _wait_for(code)
+        tokens = await oauth.exchange(back, code.result(), verifier)
     except ConnectFailed as error:
         raise SetupError("connect", str(error), "") from None
     address = tokens.address
@@ -343,64 +354,11 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
     return address
 
 
-class _Callback:
-    """Waits until a person comes back to a loopback address, or pastes the address."""
-
-    def __init__(self, state: str) -> None:
-        self._state = state
-        self._code: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.redirect_uri = ""
-        self.app = Starlette(routes=[Route(BACK_PATH, self._answer)])
-
-    async def code(self) -> str:
-        """Return the code from Google. Raises ConnectFailed, or SetupError if nobody comes back."""
-        _read_lines(self._on_paste)
-        try:
-            async with asyncio.timeout(WAIT_S):
-                return await self._code
-        except TimeoutError:
-            why = f"Nobody came back from Google within {WAIT_S / 60:.0f} minutes."
-            raise SetupError("connect", why, "Start again.") from None
-
-    async def _answer(self, request: Request) -> Response:
-        is_ours = self._take(dict(request.query_params))
-        headers = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
-        text = (
-            CLOSE_PAGE_MESSAGE if is_ours else "This is not the page that the terminal has named."
-        )
-        return PlainTextResponse(text, 200 if is_ours else 400, headers)
-
-    def _on_paste(self, line: str) -> None:
-        if line.strip() and not self._take(dict(parse_qsl(urlsplit(line.strip()).query))):
-            tell("That is not the address: it holds code=... and the state of the page above.")
-
-    def _take(self, query: dict[str, str]) -> bool:
-        """Return whether this is the answer to our request; the first one ends the waiting."""
-        if not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
-            return False
-        if self._code.done():
-            return True
-        if code := query.get("code"):
-            self._code.set_result(code)
-        else:
-            self._code.set_exception(ConnectFailed(query.get("error", "")))
-        return True
-
-
-def _read_lines(take: Callable[[str], None]) -> None:
-    """Pass each typed line to `take`. The thread ends with the process, since a read cannot be
-    cancelled."""
-    loop = asyncio.get_running_loop()
-
-    def read() -> None:
-        rest = b""
-        try:
-            terminal = sys.stdin.fileno()
-            while chunk := os.read(terminal, 4096):  # the lock of sys.stdin would delay the exit
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    loop.call_soon_threadsafe(take, line.decode("utf-8", "replace"))
-        except (OSError, ValueError, RuntimeError):  # no terminal, or the process is ending
-            return
-
-    threading.Thread(target=read, name="stdin", daemon=True).start()
+async def _wait_for(code: asyncio.Future[str]) -> None:
+    """Wait for the code. Raises ConnectFailed, or SetupError if nobody comes back."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await code
+    except TimeoutError:
+        why = f"Nobody came back from Google within {WAIT_S / 60:.0f} minutes."
+        raise SetupError("connect", why, "Start again.") from None
