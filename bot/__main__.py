@@ -358,24 +358,15 @@ def replay(
     return run_replay(json, run, model, start)
 
 
-@app.command(epilog=examples("assistant decisions --since 7d --verdict deny"))
+@app.command(epilog=examples("assistant decisions", "assistant decisions 3aed2eb7a726"))
 def decisions(
     run: Annotated[str | None, typer.Argument(help="Only of this run (default: all runs).")] = None,
-    since: Annotated[timedelta | None, parsed_option(read_length, "Only the last 7d, 12h.")] = None,
-    tool: Annotated[str | None, typer.Option(help="Only for this tool.")] = None,
-    verdict: Annotated[
-        str | None,
-        typer.Option(help="Only this verdict: allow, card, deny, approved, refused, ..."),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Number of decisions, latest last.")
-    ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Show the decisions of the gate and their rules; --json shows all of them."""
+    """Show the decisions of the gate and their rules, latest last."""
     from bot.cli.runs import show_log
 
-    return show_log(json, run, since, limit, tool=tool, verdict=verdict)
+    return show_log(json, run)
 
 
 @app.command(

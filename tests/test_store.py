@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from bot_kit import Shell, refusal_text
 from pg_kit import StorePlace, execute, of, role, server
 
-from bot.cli.runs import read_log, run_of
 from bot.errors import StoreError
 from bot.privacy import Forget, tidy
 from bot.runs.checkpoint import RunLog
@@ -189,7 +188,7 @@ async def test_decision_log_cannot_be_changed_or_deleted(place: StorePlace) -> N
     ):
         with pytest.raises(Exception, match="append-only"):
             await run_sql(store, statement)
-    assert [d.verdict for d in await read_log(store.database)] == ["deny"]
+    assert [d.verdict for d in await store.decisions()] == ["deny"]
     await store.aclose()
 
 
@@ -208,31 +207,26 @@ async def test_decision_log_survives_deletion_of_its_runs_and_forgotten_users(
     await store.database.write(sa.delete(runs).where(runs.c.id == "r1"))
 
     assert [run.id for run in await store.runs()] == ["r2"]
-    assert await read_log(store.database) == log
-    assert await run_of(store.database, "r1") == "r1"
+    assert await store.decisions() == log
     await store.aclose()
 
 
-def test_decisions_command_filters_and_exports_the_log(shell: Shell, data_dir: Path) -> None:
+def test_decisions_command_exports_the_log_of_all_runs_or_of_one(shell: Shell) -> None:
     for question in (
         "Which questions in #csm-spain are unanswered?",
         "What is open in #csm-italy?",
     ):
         shell("ask", question, "--sample", "--model", "offline")
     everything = shell("decisions", "--json").json
-    run, tool = everything[0]["run"], everything[0]["tool"]
+    run = everything[0]["run"]
     mine = [row for row in everything if row["run"] == run]
 
     assert shell("decisions", run[:6], "--json").json == mine != everything
-    assert shell("decisions", "--tool", tool, "--limit", 1, "--json").json[0]["tool"] == tool
-    assert shell("decisions", "--verdict", "deny", "--json").json == []
-    assert shell("decisions", "--since", "1h", "--json").json == everything
-    (row,) = shell("decisions", run, "--limit", 1).out.splitlines()
-    assert run in row
-    assert "allow" in row
-    assert "No such decisions" in shell("decisions", "--tool", "nothing").err
+    lines = shell("decisions", run).out.splitlines()
+    assert len(lines) == len(mine)
+    assert run in lines[0]
+    assert "allow" in lines[0]
     refusal_text(shell("decisions", "zzz", "--json"), "unknown_run")
-    refusal_text(shell("decisions", "--since", "soon", "--json"), "bad_length")
 
 
 # ---- changes

@@ -10,11 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import sqlalchemy as sa
 
 from bot.cli.output import CommandContext, name_or_default, on_database, result_text
 from bot.errors import SetupError
@@ -22,12 +19,11 @@ from bot.memory import ResourceStore
 from bot.privacy import Forget, Forgotten, at_work
 from bot.reports.documents import TriageReport, parse_document
 from bot.reports.text import run_text, thread_text
-from bot.runs.store import RunNotFound, Store
+from bot.runs.store import Store
 from bot.slack.plan import clean_line, shorten
-from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget, forget_later
 from bot.storage.requests import BAD, RequestQueue
-from bot.storage.tables import StoredRun, decisions
+from bot.storage.tables import StoredRun
 from bot.terminal import DONE, INCOMPLETE, say, tell
 from config.settings import settings_file
 from scopes.resources import Resource, space_of_run
@@ -324,60 +320,12 @@ def describe(target: ForgetTarget, done: Forgotten, dry_run: bool) -> str:
     return f"{head} of the {target.kind} {target.id}:\n{lines}"
 
 
-MAX_DECISIONS = 100
-"""Decisions in a table without a limit; JSON has all of them."""
-
-
-async def read_log(
-    database: Database, since: datetime | None = None, limit: int | None = None, **equal: str | None
-) -> list[Decision]:
-    """Return the latest `limit` matching decisions, oldest first. Raises StoreError.
-
-    `equal`: column -> required value; None and empty match all.
-    """
-    c = decisions.c
-    query = sa.select(decisions).order_by(c.seq.desc()).limit(limit)
-    query = query.where(*(c[name] == value for name, value in equal.items() if value))
-    query = query.where(c.at >= since) if since else query
-    rows = [row._asdict() for row in await database.read(query)]
-    return [Decision(**{n: v for n, v in row.items() if n != "seq"}) for row in reversed(rows)]
-
-
-async def run_of(database: Database, id: str) -> str:
-    """Return the run in the log whose id equals `id` or begins with it. Raises RunNotFound.
-
-    The log also has runs that are not stored elsewhere any more.
-    """
-    c = decisions.c.run
-    begins = sa.func.substr(c, 1, len(id)) == id
-    query = sa.select(c).where(begins).distinct().order_by(c).limit(4)
-    found = [row.run for row in await database.read(query)]
-    if id and (id in found or len(found) == 1):
-        return id if id in found else str(found[0])
-    raise RunNotFound(id, found, several=bool(id and found))
-
-
 @on_database
-async def show_log(
-    context: CommandContext,
-    /,
-    run: str | None,
-    since: timedelta | None,
-    limit: int | None,
-    **equal: str | None,
-) -> None:
-    """Run `assistant decisions`; `equal`: column -> the value that it must have."""
-    found = await read_log(
-        context.database,
-        datetime.now(UTC) - since if since else None,
-        limit or (None if context.as_json else MAX_DECISIONS),
-        run=run if run is None else await run_of(context.database, run),
-        **equal,
-    )
-    lines = map(line, found)
-    context.show([asdict(each) for each in found], *lines, empty="No such decisions.")
-    if limit is None and len(found) == MAX_DECISIONS and not context.as_json:
-        tell(f"The latest {MAX_DECISIONS}; --limit or --json shows more.")
+async def show_log(context: CommandContext, run: str | None) -> None:
+    """Show the decisions of all runs, or of one, oldest first."""
+    store = Store(context.database)
+    found = await store.decisions((await store.run(run)).id if run else None)
+    context.show([asdict(each) for each in found], *map(line, found), empty="No decisions yet.")
 
 
 def line(each: Decision) -> str:

@@ -366,10 +366,12 @@ class Store:
         ]
         return sorted(reviews, key=lambda review: -len(review.troubled))
 
-    async def decisions(self, run: str) -> list[Decision]:
-        """Return the gate's log of a run, oldest first."""
-        columns = [c for c in tables.decisions.c if c.name != "seq"]
-        return [Decision(**row._asdict()) for row in await self._of(run, tables.decisions, columns)]
+    async def decisions(self, run: str | None = None) -> list[Decision]:
+        """Return the gate's log of a run, or of all, oldest first."""
+        c = tables.decisions.c
+        query = sa.select(*(each for each in c if each.name != "seq")).order_by(c.seq)
+        rows = await self.database.read(query.where(c.run == run) if run else query)
+        return [Decision(**row._asdict()) for row in rows]
 
     async def trajectory(self, run: str, context: str | None = None) -> Trajectory:
         """Return the records of a run, or of one of its contexts, in order of recording."""
