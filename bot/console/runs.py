@@ -27,7 +27,7 @@ from bot.reports.documents import STATUSES, AnswerDocument, parse_document
 from bot.reports.text import report_text
 from bot.runs.store import WAITING_STATUS, Store
 from bot.storage.database import Database
-from bot.storage.requests import BAD, GOOD, SCHEDULE_KIND, RequestQueue, Votes
+from bot.storage.requests import BAD, GOOD, SCHEDULE_KIND, RequestQueue
 from bot.storage.run_index import asks, ids_named
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
 from subagents.brief import SpawnedBrief, brief_of
@@ -163,60 +163,24 @@ def _before(value: str) -> Condition:
     return sa.tuple_(runs.c.started, runs.c.id) < last
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    """One line of the list."""
-
-    id: str
-    kind: str
-    status: str
-    question: str
-    who: str
-    where: str
-    started: datetime
-    seconds: float | None
-    cost_usd: float | None
-    subagents: int
-    good: int
-    bad: int
-
-
-async def listed_runs(database: Database, run_filter: RunFilter) -> tuple[list[ListedRun], str]:
+async def listed_runs(
+    database: Database, run_filter: RunFilter
+) -> tuple[Sequence[sa.Row[Any]], str]:
     """Return a page of runs, newest first, and the place of the next page; empty = the last."""
     c = runs.c
-    newest = sa.select(c.id).where(*run_filter.conditions).order_by(c.started.desc(), c.id.desc())
-    found = [row.id for row in await database.read(newest.limit(PAGE_SIZE + 1))]
-    shown = found[:PAGE_SIZE]
-    columns = (c.id, c.kind, c.status, c.started, c.finished, c.cost_usd, c.requester, c.request)
-    question = sa.func.substr(c.question, 1, MAX_TEXT).label("question")
-    query = sa.select(*columns, question, schedule_name().label("schedule"))
-    rows = {row.id: row for row in await database.read(query.where(c.id.in_(shown)))}
-    counted = sa.select(subagents.c.run, sa.func.count().label("number")).where(
-        subagents.c.run.in_(shown)
+    order = (c.started.desc(), c.id.desc())
+    newest = sa.select(c.id).where(*run_filter.conditions).order_by(*order).limit(PAGE_SIZE + 1)
+    ids = [row.id for row in await database.read(newest)]
+    children = sa.select(sa.func.count()).where(subagents.c.run == c.id).scalar_subquery()
+    query = sa.select(
+        *(c.id, c.kind, c.status, c.started, c.finished, c.cost_usd, c.requester, c.request),
+        sa.func.substr(c.question, 1, MAX_TEXT).label("question"),
+        schedule_name().label("schedule"),
+        children.label("subagents"),
     )
-    children = {r.run: r.number for r in await database.read(counted.group_by(subagents.c.run))}
-    votes = await RequestQueue(database).votes(filter(None, (r.request for r in rows.values())))
-    listed = [_list_row(rows[id], children.get(id, 0), votes) for id in shown if id in rows]
-    more = (
-        f"{listed[-1].started.isoformat()}~{listed[-1].id}"
-        if listed and len(found) > PAGE_SIZE
-        else ""
-    )
-    return listed, more
-
-
-def _list_row(row: sa.Row[Any], children: int, votes: Mapping[str, Votes]) -> ListedRun:
-    rated = votes.get(row.request or "", Votes())
-    same = {n: getattr(row, n) for n in ("id", "kind", "status", "question", "started", "cost_usd")}
-    return ListedRun(
-        **same,
-        who=row.requester or "",
-        where=where_of(row.request, row.schedule),
-        seconds=(row.finished - row.started).total_seconds() if row.finished else None,
-        subagents=children,
-        good=rated.good,
-        bad=rated.bad,
-    )
+    listed = await database.read(query.where(c.id.in_(ids[:PAGE_SIZE])).order_by(*order))
+    is_last = not listed or len(ids) <= PAGE_SIZE
+    return listed, "" if is_last else f"{listed[-1].started.isoformat()}~{listed[-1].id}"
 
 
 def where_of(request: str | None, schedule: str | None) -> str:
@@ -277,7 +241,8 @@ class RunPages:
         """List runs by the filter in the address."""
         database = self.store.database
         run_filter = RunFilter.of(request.query_params, database.shared)
-        found, more = ([], "") if run_filter.faults else await listed_runs(database, run_filter)
+        found, more = ((), "") if run_filter.faults else await listed_runs(database, run_filter)
+        places = {run.id: where_of(run.request, run.schedule) for run in found}
         return self._render(
             request,
             "runs.html",
@@ -285,7 +250,9 @@ class RunPages:
             wanted=run_filter,
             found=found,
             more=more,
-            names=await self.console.names(*(id for run in found for id in (run.who, run.where))),
+            places=places,
+            votes=await RequestQueue(database).votes(run.request for run in found if run.request),
+            names=await self.console.names(*places.values(), *(run.requester for run in found)),
             choices={"kind": RUN_KINDS, "status": RUN_STATUSES, "rating": RATINGS},
         )
 
