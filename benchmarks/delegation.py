@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -67,17 +66,10 @@ class Measured:
 
 
 def _call(size: int) -> ToolCall:
-    claim = {"claim": "There is a channel for Spain.", "evidence": []}
-    task = "\n".join(
-        [
-            "Say which markets have a support channel, in {item}.",
-            "BENCH-ROUNDS: 0",
-            f"BENCH-SUBMIT: {json.dumps({'text': 'Read.', 'findings': [claim]})}",
-        ]
-    )
-    template = {"task": task, "description": "Bench {item}", "scope": "slack"}
+    """Return the call; a reader whose items are no channels of the model hands in at once."""
+    template = {"task": "Say what is open in {item}.", "description": "Bench {item}"}
     items = [f"C{n:08d}" for n in range(size)]
-    return ToolCall("c1", MANY, {"items": items, "template": template})
+    return ToolCall("c1", MANY, {"items": items, "template": {**template, "scope": "slack"}})
 
 
 async def _measure(url: str, size: int, folder: Path) -> Measured:

@@ -18,18 +18,22 @@ from typing import Any
 import psycopg
 from slack_sdk.web.async_client import AsyncWebClient
 
+from benchmarks.fanout import END, MemorySlack
+from benchmarks.fanout_model import channel_id
 from benchmarks.postgres import own_database
 from benchmarks.standin import standin
 from benchmarks.table import Row
-from benchmarks.workload import CALLS, CHANNELS, briefs, settings_for
+from benchmarks.workload import settings_for
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import CHILD, Durable, Workflows
 from bot.runs.run import Runs, Subagents, WorkflowSpawner
 from bot.runs.store import Store
-from scopes.slack_client import SlackClient
-from scopes.slack_reader import ChannelInfo, SlackReader
-from subagents.brief import SpawnedBrief
+from scopes.effects import Handles
+from scopes.label import TRUSTED_LABEL
+from scopes.slack_reader import SlackReader
+from scopes.tool import Window
+from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.budget import Budget, Caps
 from subagents.directory import Operator
 from subagents.fanout import Fanout, TaskSpawner
@@ -40,22 +44,23 @@ from subagents.result import SubagentResult
 from subagents.run import Checkpoint, Run
 
 NUMBER = 50
-LATENCY_S = 1.0
+LATENCY_S, CALLS = 1.0, 3
 REPEATS = 3
 BARS = {"SQLite": 1.2, "Postgres": 1.5}
 
 
-class FixedReader(SlackReader):
-    """Reads the channels from memory, and asks Slack nothing."""
-
-    async def channels(self) -> list[ChannelInfo]:
-        return CHANNELS
-
-    async def kinds(self) -> dict[str, str]:
-        return {}
-
-    def fresh(self) -> SlackReader:
-        return FixedReader(self.web, self.lookback)
+def briefs(number: int) -> list[Brief]:
+    """Return the briefs of so many readers of a channel."""
+    window = Window(END - timedelta(days=7), END)
+    return [
+        Brief(
+            BriefDraft(task=f"Say what is open in {id}.", description=id, scope="slack"),
+            Handles({id: f"#{id.lower()}"}),
+            window,
+            TRUSTED_LABEL,
+        )
+        for id in map(channel_id, range(number))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,8 @@ async def served(
     """Make the runner of subagents in `serve`, so many at once; the caller opens the workspace."""
     store = await Store.open(folder, database)
     model = ModelClient(settings_for(number).models, "bench", url)
-    reader, metrics = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0)), Metrics()
+    reader = SlackReader(MemorySlack(AsyncWebClient(), 200), timedelta(days=30))
+    metrics = Metrics()
     runs = Runs(store, model, RateLimiter(number), reader, "bench", metrics, Operator())
     subagents = Subagents(runs, store, asyncio.Semaphore(number), metrics)
     file, names = folder / "workflows.sqlite", (CHILD, "bench")

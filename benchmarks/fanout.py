@@ -40,7 +40,6 @@ from subagents.rate_limiter import RateLimiter
 
 SIZES = (8, 50, 200)
 REPEATS = 5
-RESPONDER = "benchmarks.fanout_model:fanout"
 CALLS = 6
 """Calls one after another: three of the parent, three of a child."""
 IDEAL_S = CALLS * LATENCY_S
@@ -274,7 +273,7 @@ def fanout() -> list[Row]:
     before = gc.get_threshold()
     gc.set_threshold(*FEW_FULL_COLLECTIONS)  # as every command does
     try:
-        with standin(LATENCY_S, RESPONDER) as url:
+        with standin(LATENCY_S) as url:
             found = asyncio.run(measure(url))
             start, *peaks = memory_alone(url)
     finally:

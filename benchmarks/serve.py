@@ -36,9 +36,9 @@ Slack and the model are stand-ins in this process, two event loops in two thread
 Each mention comes as Slack sends it, as `app_mention` and as `message`. Acks are measured at the
 stand-in from the moment at which it begins to deliver. An answer here is a parent's alone, whose
 model answers at once: it is counted when its last write to Slack has been made. CPU and RSS are of
-the bot's process, from /proc. The fan-out is 50 subagents with three model calls of 1 s and two
-rounds of list_channels, answered from memory: once as child workflows, with a stored budget and
-stored steps, once as tasks with the same store for their trajectory, turn by turn."""
+the bot's process, from /proc. The fan-out is 50 subagents with three model calls of 1 s, which read
+a channel and a thread from memory: once as child workflows, with a stored budget and stored steps,
+once as tasks with the same store for their trajectory, turn by turn."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from bot.local.server import listen
 
-BENCH_RESPONDER = "benchmarks.bench_model:bench"
+FANOUT = "benchmarks.fanout_model:fanout"
 KEEP_ALIVE_S = 300
 """Seconds that a connection may be idle: a client keeps it between two calls."""
 
@@ -31,7 +31,7 @@ def process_of(app: str, *arguments: str) -> Iterator[str]:
             process.kill()
 
 
-def standin(latency_s: float, responder: str = BENCH_RESPONDER) -> AbstractContextManager[str]:
+def standin(latency_s: float, responder: str = FANOUT) -> AbstractContextManager[str]:
     """Serve a scripted model (`module:name`) that answers each call after `latency_s`."""
     return process_of("benchmarks.standin:model", responder, str(latency_s))
 
