@@ -19,11 +19,10 @@ import psycopg
 from slack_sdk.web.async_client import AsyncWebClient
 
 from benchmarks.fanout import END, MemorySlack
-from benchmarks.fanout_model import channel_id
 from benchmarks.postgres import own_database
 from benchmarks.standin import standin
 from benchmarks.table import Row
-from benchmarks.workload import settings_for
+from benchmarks.workload import channel_id, settings_for
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import CHILD, Durable, Workflows

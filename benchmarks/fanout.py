@@ -24,10 +24,9 @@ from typing import Any
 from anthropic import AsyncAnthropic, DefaultAioHttpClient
 from slack_sdk.web.async_client import AsyncWebClient
 
-from benchmarks.fanout_model import channel_id
 from benchmarks.processes import memory_mb
 from benchmarks.table import Row
-from benchmarks.workload import LATENCY_S, settings_for
+from benchmarks.workload import LATENCY_S, channel_id, settings_for
 from bot.__main__ import FEW_FULL_COLLECTIONS
 from bot.cli.ask import answer_question
 from bot.context import App

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from engine_kit import call, finding, is_child, results, say, submission, use
+
 from bot.local.model.answer import Answer
 from bot.local.workspace import Channel, Message, Team, User, Workspace
-from subagents.brief import SUBMIT
 
 Json = dict[str, Any]
 
@@ -125,7 +126,7 @@ def _reading(number: int) -> Script:
 
     def script(turn: int, body: Json) -> Answer:
         if turn == 1:
-            return Answer([_use("list_channels", match="support")])
+            return call("list_channels", match="support")
         if turn == 2:
             return Answer([_brief(n) for n in range(1, number + 1)])
         return _cited(number)
@@ -136,7 +137,7 @@ def _reading(number: int) -> Script:
 def _cited(number: int, before: int = 0) -> Answer:
     """Cite so many subagents, one a channel, after those `before`."""
     lines = [f"- {found_in(n)} [F{n + before}.1]." for n in range(1, number + 1)]
-    return _say("\n".join(["These are open:", "", *lines, "", f"{MARK}."]))
+    return say("\n".join(["These are open:", "", *lines, "", f"{MARK}."]))
 
 
 def found_in(number: int) -> str:
@@ -145,8 +146,8 @@ def found_in(number: int) -> str:
 
 
 def _choice(turn: int, body: Json) -> Answer:
-    asks = Answer([_use("ask_user", question=QUESTION, options=OPTIONS)])
-    return asks if turn == 1 else _say(NEEDED)
+    asks = call("ask_user", question=QUESTION, options=OPTIONS)
+    return asks if turn == 1 else say(NEEDED)
 
 
 def _waves(turn: int, body: Json) -> Answer:
@@ -156,45 +157,43 @@ def _waves(turn: int, body: Json) -> Answer:
     if turn == 3:
         template = {"task": f"{READ_ON}, in support: {{item}}", "scope": "slack"}
         items = [f"F{n}.1" for n in range(1, FEW + 1)]
-        return Answer([_use("run_subagents", items=items, template=template)])
+        return call("run_subagents", items=items, template=template)
     return _cited(FEW, before=FEW)
 
 
 def _reminder(turn: int, body: Json) -> Answer:
     name = _named(body, "call-ana")
-    calls = [_use("remind_me", name=name, text=REMINDER, cron=YEARLY)]
-    return Answer(calls) if turn == 1 else _told(body)
+    sets = call("remind_me", name=name, text=REMINDER, cron=YEARLY)
+    return sets if turn == 1 else _told(body)
 
 
 def _standing_question(turn: int, body: Json) -> Answer:
     name = _named(body, "orders")
-    calls = [_use("schedule_create", name=name, kind="ask", request=ORDERS, cron=YEARLY)]
-    return Answer(calls) if turn == 1 else _say(f"{MARK}.")
+    sets = call("schedule_create", name=name, kind="ask", request=ORDERS, cron=YEARLY)
+    return sets if turn == 1 else say(f"{MARK}.")
 
 
 def _preferences(turn: int, body: Json) -> Answer:
     """Keep two preferences in one turn, and delete one of them in the next."""
     if turn == 1:
-        return Answer([_use("remember_preference", text=text) for text in PREFERENCES])
+        return Answer([use("remember_preference", text=text) for text in PREFERENCES])
     if turn == 2:
-        return Answer([_use("forget_preference", words=PREFERENCES[0])])
+        return call("forget_preference", words=PREFERENCES[0])
     return _told(body)
 
 
 def _instructions(turn: int, body: Json) -> Answer:
     """Set them, and keep a preference; their cards come in this order."""
     if turn == 1:
-        return Answer([_use("set_channel_instructions", text=INSTRUCTIONS)])
+        return call("set_channel_instructions", text=INSTRUCTIONS)
     if turn == 2:
-        return Answer([_use("remember_preference", text=PREFERENCES[1])])
-    return _say(f"{MARK}.")
+        return call("remember_preference", text=PREFERENCES[1])
+    return say(f"{MARK}.")
 
 
 def _told(body: Json) -> Answer:
     """Answer with the results of all tools."""
-    results = [part for m in body["messages"] if m["role"] == "user" for part in m["content"]]
-    texts = [str(part["content"]) for part in results if part["type"] == "tool_result"]
-    return _say("\n\n".join([*texts, f"{MARK}."]))
+    return say("\n\n".join([*(str(part["content"]) for part in results(body)), f"{MARK}."]))
 
 
 def _named(body: Json, name: str) -> str:
@@ -224,17 +223,17 @@ def _child(kind: str, number: int, turn: int, body: Json) -> Answer:
     if turn == 1:
         if kind == "reader":
             (item,) = set(re.findall(rf"{channel_id(number)}/\d+\.\d+", str(body["messages"][0])))
-            return Answer([_use("read_thread", thread=item)])
-        return Answer([_use("read_channel_history", channel=channel_id(number))])
+            return call("read_thread", thread=item)
+        return call("read_channel_history", channel=channel_id(number))
     ids = re.findall(rf"{channel_id(number)}/\d+\.\d+", str(body["messages"][-1]))
     word = WORDS[number - 1]
     claim = f"Since the {word} update the {word} import shows rows twice"
-    finding = {"claim": claim, "evidence": ids[:1], "state": "unsolved"}
-    return Answer([_use(SUBMIT, text=f"Channel {number} is read.", findings=[finding])])
+    found = finding(claim, *ids[:1], state="unsolved")
+    return submission(f"Channel {number} is read.", findings=[found])
 
 
 def _brief(number: int) -> Json:
-    return _use(
+    return use(
         "run_subagent",
         task=f"Find out what is open in channel support-{number} ({channel_id(number)})",
         description=f"Open in support-{number}",
@@ -243,20 +242,12 @@ def _brief(number: int) -> Json:
     )
 
 
-def _use(name: str, /, **arguments: Any) -> Json:
-    return {"type": "tool_use", "name": name, "input": arguments}
-
-
-def _say(text: str) -> Answer:
-    return Answer([{"type": "text", "text": text}])
-
-
-def call_of(body: Mapping[str, Any]) -> tuple[str, int]:
+def call_of(body: Json) -> tuple[str, int]:
     """Return the caller (`parent`, `again`, `due`, `child 7`, `reader 7`), and the number of the
     call in that conversation."""
     turn = 1 + sum(m["role"] == "assistant" for m in body["messages"])
     opening = str(body["messages"][0])
-    if all(t["name"] != SUBMIT for t in body.get("tools", ())):
+    if not is_child(body):
         if "CHOSEN when you asked back" in opening:
             return AGAIN, turn
         return (DUE if ORDERS in opening else "parent"), turn

@@ -7,7 +7,10 @@ import json
 import re
 from typing import Any
 
+from engine_kit import call, opening, say
+
 from bot.local.model.answer import Answer
+from subagents.brief import SUBMIT
 
 _MARK = re.compile(r"\[(?P<id>[^\]]+)\]\n\|(?P<line># find (?P<who>\w+) (?P<claim>.*))")
 _JUDGED = re.compile(r'^\[(F\d+\.\d+)\].*quotes: ("(?:[^"\\]|\\.)*")', re.MULTILINE)
@@ -16,21 +19,16 @@ _NAME = re.compile(r"Yours is (\w+)")
 
 def panel(request: dict[str, Any]) -> Answer:
     """Return the answer of a specialist, or of the writer of the first lines."""
-    content = request["messages"][0]["content"]
-    text = "\n".join(str(block.get("text", "")) for block in content)
+    text = opening(request)
     if "CONTRACT: review" in text:
         name = _NAME.search(text)
         marks = [m for m in _MARK.finditer(text) if name and m["who"] == name[1]]
-        return _submit(points=[_point(n, m) for n, m in enumerate(marks, 1)])
+        return call(SUBMIT, points=[_point(n, m) for n, m in enumerate(marks, 1)])
     if "CONTRACT: verdicts" in text:
         found = _JUDGED.findall(text)
         verdicts = [_verdict(id, quote) for id, quote in found]
-        return _submit(verdicts=verdicts)
-    return Answer([{"type": "text", "text": "NONE"}])
-
-
-def _submit(**fields: Any) -> Answer:
-    return Answer([{"type": "tool_use", "name": "submit_result", "input": fields}])
+        return call(SUBMIT, verdicts=verdicts)
+    return say("NONE")
 
 
 def _point(number: int, mark: re.Match[str]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from email.utils import format_datetime
 from itertools import islice
 from typing import Any
 
+from engine_kit import is_child, opening, say
+from mail_kit import items_in, verdict
 from standins.google import LocalGoogle
 from starlette.types import ASGIApp
 
@@ -21,10 +23,7 @@ from bot.local.model.answer import Answer
 ME = "helena@acme.example"
 MAIL_TOKENS = 1_000
 """Tokens of one mail of a long thread; a token is three bytes, as in the product's estimate."""
-SUBMIT = "submit_result"
-_ITEM = re.compile(r"^\s*\[([0-9a-f]{16}/[0-9a-f]{16})\]", re.MULTILINE)
 _FINDING = re.compile(r"\[(F\d+\.\d+)\]")
-_ORDER = re.compile(r"order (\d+)")
 _WORDS = """
 parcel pallet invoice depot carrier customs label driver warehouse delivery address reference
 contract discount schedule meeting report figure harbour branch supplier quantity sample colour
@@ -89,43 +88,30 @@ def _sentences(seed: int) -> Iterator[str]:
 
 def responder(body: dict[str, Any]) -> Answer:
     """Return a verdict as long as a model's, or three lines and two topics of a digest."""
-    opening = _opening(body)
-    if any(tool["name"] == SUBMIT for tool in body.get("tools", ())):
-        return Answer([{"type": "tool_use", "name": SUBMIT, "input": _verdict(opening)}])
-    cited = list(dict.fromkeys(_FINDING.findall(opening)))
+    if is_child(body):
+        return verdict(body, **VERDICT, evidence=items_in(body)[-2:])
+    cited = list(dict.fromkeys(_FINDING.findall(opening(body))))
     few = enumerate(cited[:3], 1)
     lines = [f"- Tell customer {k} today when their order arrives. [{c}]" for k, c in few]
     same = [f"SAME: parcels that were due on Monday {''.join(f'[{c}]' for c in cited[3:9])}"]
-    return Answer([{"type": "text", "text": "\n".join(lines + same)}])
+    return say("\n".join(lines + same))
 
 
-def _verdict(opening: str) -> dict[str, Any]:
-    found = _ORDER.search(opening)
-    order = found[1] if found else "unknown"
-    return {
-        "category": "customer",
-        "priority": "high",
-        "deadline": "",
-        "asked_of_me": True,
-        "key_facts": [
-            f"Asks when order {order} will arrive",
-            "It was due on Monday and has not come",
-            "They have looked in the depot, with the carrier and at the branch",
-        ],
-        "proposed_action": f"Ask the carrier where order {order} is and tell the customer today.",
-        "draft_reply": (
-            f"Hello,\n\nthank you for your mail. I am sorry that order {order} has not arrived on "
-            "Monday as it should have. I am asking the carrier where it is just now and will tell "
-            "you [when it arrives] as soon as I know. If you need it sooner, tell me, and we will "
-            "look for another way.\n\nKind regards\nHelena"
-        ),
-        "evidence": _ITEM.findall(opening)[-2:],
-    }
-
-
-def _opening(body: dict[str, Any]) -> str:
-    content = body["messages"][0]["content"]
-    return content if isinstance(content, str) else "\n".join(b.get("text", "") for b in content)
+VERDICT = {
+    "priority": "high",
+    "key_facts": [
+        "Asks when the order will arrive",
+        "It was due on Monday and has not come",
+        "They have looked in the depot, with the carrier and at the branch",
+    ],
+    "proposed_action": "Ask the carrier where the order is and tell the customer today.",
+    "draft_reply": (
+        "Hello,\n\nthank you for your mail. I am sorry that your order has not arrived on "
+        "Monday as it should have. I am asking the carrier where it is just now and will tell "
+        "you [when it arrives] as soon as I know. If you need it sooner, tell me, and we will "
+        "look for another way.\n\nKind regards\nHelena"
+    ),
+}
 
 
 def gmail(threads: str, tokens: str, latency_s: str) -> ASGIApp:

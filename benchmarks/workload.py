@@ -1,10 +1,14 @@
-"""What measurements share: the time of a model call, and wide limits."""
+"""What measurements share: the time of a model call, ids of channels, and wide limits."""
 
 from __future__ import annotations
 
 from config.settings import Settings, load_settings
 
 LATENCY_S = 0.2
+
+
+def channel_id(number: int) -> str:
+    return f"C0BENCH{number:04}"
 
 
 def settings_for(concurrency: int) -> Settings:
