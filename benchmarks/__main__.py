@@ -3,7 +3,8 @@
 Tables: engine, economy, fanout, gate, serve, sweep200, triage, notes, tools, delegation, challenge,
 panel, console. `assistant eval` measures the quality of answers.
 
-A report, not a test: a missed bar does not change the exit code.
+A report, not a test: a missed bar does not change the exit code. The server for databases is
+TEST_DATABASE_URL, or one on this machine that lets `postgres` in.
 """
 
 from __future__ import annotations
@@ -36,11 +37,6 @@ def main() -> None:
     parser.add_argument("--parts", default="", help=f"of serve: {','.join(serve.PARTS)}")
     parser.add_argument("--full", action="store_true", help="of serve, sweep200: long form")
     parser.add_argument(
-        "--postgres",
-        default="postgresql://127.0.0.1:5432/postgres",
-        help="of serve, notes, tools, console: a database on a server that takes one more",
-    )
-    parser.add_argument(
         "--tokens", type=int, default=triage.SHORT, help="of triage: length of a thread"
     )
     options = parser.parse_args()
@@ -54,13 +50,13 @@ def main() -> None:
         "engine": (engine.engine, engine.NOTES),
         "fanout": (fanout.fanout, fanout.NOTES),
         "gate": (lambda: asyncio.run(gate.gate()), gate.NOTES),
-        "notes": (lambda: asyncio.run(notes.notes(options.postgres)), notes.NOTES),
-        "tools": (lambda: asyncio.run(tools.tools(options.postgres)), tools.NOTES),
+        "notes": (lambda: asyncio.run(notes.notes()), notes.NOTES),
+        "tools": (lambda: asyncio.run(tools.tools()), tools.NOTES),
         "delegation": (delegation.delegation, delegation.NOTES),
         "challenge": (challenge.challenge, challenge.NOTES),
         "panel": (panel.panel, panel.NOTES),
-        "console": (lambda: asyncio.run(console.console(options.postgres)), console.NOTES),
-        "serve": (lambda: serve.serve(parts, options.postgres, options.full), serve.NOTES),
+        "console": (lambda: asyncio.run(console.console()), console.NOTES),
+        "serve": (lambda: serve.serve(parts, options.full), serve.NOTES),
         "sweep200": (lambda: sweep200.sweep200(channels), sweep200.NOTES),
         "triage": (lambda: triage.triage(options.tokens), triage.NOTES),
     }

@@ -13,11 +13,11 @@ from typing import Any
 
 import aiohttp
 import sqlalchemy as sa
+from pg_kit import database as own_database
 from runs_kit import many_rows, store_rows, wide_run
 from starlette.applications import Starlette
 from yarl import URL
 
-from benchmarks.postgres import own_database
 from benchmarks.table import Row
 from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
@@ -60,11 +60,11 @@ Medians of {TIMES} requests over HTTP, in the process of the bot. {NUMBER:,} run
 with a result of {RESULT_CHARS:,} characters and {CHILDREN} subagents."""
 
 
-async def console(postgres: str) -> list[Row]:
-    """Measure in a file, and in a database of a Postgres server."""
+async def console() -> list[Row]:
+    """Measure in a file, and in a Postgres database."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for kind, place in (("SQLite", nullcontext(None)), ("Postgres", own_database(postgres))):
+        for kind, place in (("SQLite", nullcontext(None)), ("Postgres", own_database())):
             with place as url:
                 store = Store(await Database.open(Path(folder), url, Cipher.generate()))
                 try:

@@ -17,8 +17,8 @@ from itertools import accumulate
 from pathlib import Path
 
 import sqlalchemy as sa
+from pg_kit import database as own_database
 
-from benchmarks.postgres import own_database
 from benchmarks.table import Row
 from bot.memory import NoteStore, words_of
 from bot.storage.database import Database
@@ -50,11 +50,11 @@ Medians of 40 searches after five. Who searches has half of the notes, and reads
 and of a channel besides, all but a fifth."""
 
 
-async def notes(postgres: str) -> list[Row]:
-    """Measure in a file, and in a database of a Postgres server."""
+async def notes() -> list[Row]:
+    """Measure in a file, and in a Postgres database."""
     with tempfile.TemporaryDirectory() as folder:
         rows = await _measured("SQLite", await Database.open(Path(folder), None, Cipher.generate()))
-        with own_database(postgres) as url:
+        with own_database() as url:
             served = await Database.open(Path(folder), url, Cipher.generate())
             return rows + await _measured("Postgres", served)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from pg_kit import database as own_database
 from standins.slack_limits import TIERS
 
 from benchmarks import durable_fanout, start
 from benchmarks.bot_process import BotProcess, bot_process
-from benchmarks.postgres import own_database
 from benchmarks.table import Row
 
 STORM_PER_S, STORM_S = 50, 30
@@ -180,11 +180,11 @@ def memory_rows(full: bool) -> list[Row]:
     return [Row(f"RSS a request, over {number:,}", slope, " KB", 5, ", ".join(held))]
 
 
-def size_rows(postgres: str) -> list[Row]:
+def size_rows(full: bool) -> list[Row]:
     """Measure the same load on SQLite, and on Postgres with one to three replicas."""
     rows: list[Row] = []
     for replicas in (0, 1, 2, 3):
-        database = own_database(postgres) if replicas else nullcontext("")
+        database = own_database() if replicas else nullcontext("")
         with database as url, bot_process(database=url, replicas=max(1, replicas)) as bot:
             time.sleep(SETTLE_S)
             found = load(bot, SIZED_PER_S, SIZED_S)
@@ -196,7 +196,7 @@ def size_rows(postgres: str) -> list[Row]:
     return rows
 
 
-def serve(parts: Sequence[str], postgres: str, full: bool) -> list[Row]:
+def serve(parts: Sequence[str], full: bool) -> list[Row]:
     """Return the rows of these parts; without any, of all."""
     measured: Mapping[str, Callable[[bool], list[Row]]] = {
         "storm": storm_rows,
@@ -205,7 +205,7 @@ def serve(parts: Sequence[str], postgres: str, full: bool) -> list[Row]:
         "idle": idle_rows,
         "start": start_rows,
         "memory": memory_rows,
-        "fanout": lambda full: durable_fanout.rows(postgres),
-        "sizes": lambda full: size_rows(postgres),
+        "fanout": lambda full: durable_fanout.rows(),
+        "sizes": size_rows,
     }
     return [row for part in parts or PARTS for row in measured[part](full)]

@@ -13,7 +13,6 @@ from benchmarks.kill_watch import Call
 from benchmarks.kills import (
     REFUSALS,
     chosen,
-    postgres,
     repeats,
     run_points,
     run_team_points,
@@ -22,23 +21,15 @@ from benchmarks.kills import (
 pytestmark = pytest.mark.system
 
 
-def server_of(database: str) -> str | None:
-    """Return the address of Postgres, None for SQLite; skip the test where no Postgres answers."""
-    if database == "sqlite":
-        return None
-    return postgres() or pytest.skip("no Postgres answers: set TEST_DATABASE_URL")
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("refused", [None, *REFUSALS])
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_killed_request_ends_in_one_complete_answer_without_paying_twice(
     database: str, refused: StreamsRefused | None
 ) -> None:
-    server = server_of(database)
     these = chosen(True, database, streams_refused=refused)
     assert these
-    rows = list(run_points(database, server, these, refused))
+    rows = list(run_points(database, these, refused))
     assert {row.point.name: row.faults for row in rows} == {p.name: [] for p in these}
     for row in rows:
         wanted = len(row.scenario.messages), sum(row.scenario.subagents()), 0
@@ -53,11 +44,10 @@ def test_killed_request_ends_in_one_complete_answer_without_paying_twice(
 def test_two_workspaces_get_each_answer_once_from_their_own_data(
     database: str, replicas: int, dying: int
 ) -> None:
-    server = server_of(database)
     names = OF_REPLICAS if replicas > 1 else SHORT[database]
     these = named(names)
     assert len(these) == len(names)
-    rows = list(run_team_points(database, server, these, replicas, dying))
+    rows = list(run_team_points(database, these, replicas, dying))
     assert {row.point.name: row.faults for row in rows} == {p.name: [] for p in these}
     for row in rows:
         wanted = 2 * len(row.scenario.messages), 2 * sum(row.scenario.subagents()), 0
