@@ -362,10 +362,10 @@ async def test_forgotten_message_and_user_leave_no_trace_once_reports_are_delive
         message, occurrences = await report_twice(s)
         database, run, c = s.bot.store.database, occurrences[1].run or "", schedule_runs.c
         second = sa.update(schedule_runs).where(c.schedule == "markets", c.at == occurrences[1].at)
+        assert "issues" in await tables_with(database, [WORDS])
         await database.write(second.values(delivery="waiting"))
         assert (await Forget(database)(ForgetTarget("item", message))).later == 1
         assert (await s.bot.store.run(run)).result, "it is delivered first"
-        assert "issues" in await tables_with(database, [WORDS])
         await database.write(second.values(delivery="delivered"))
         done = await Forget(database)(ForgetTarget("item", message))
         assert (done.later, (await s.bot.store.run(run)).result) == (0, None)
