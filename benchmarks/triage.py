@@ -11,7 +11,7 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 
 from cryptography.fernet import Fernet
 
-from benchmarks.processes import memory_mb
 from benchmarks.standin import process_of, standin
 from benchmarks.table import Row
 from benchmarks.workload import settings_for
@@ -29,14 +28,14 @@ from bot.local.google.server import TOKEN
 from bot.options import Options
 from bot.reports.documents import TriageReport
 from config.settings import load_settings
-from scopes.google.client import MOST_CALLS, UNITS
+from scopes.google.client import MOST_CALLS
 from subagents.budget import NANOUSD_PER_USD
 from subagents.events import ignore
 from subagents.prices import Usage, cost_nanousd
 
 GMAIL, RESPONDER = "benchmarks.triage_inbox:gmail", "benchmarks.triage_inbox:responder"
 CONCURRENCY, WIDE = 64, 10**9
-THREADS, MANY = 50, 500
+THREADS = 50
 SHORT, LONG = 200, 6_000
 """Tokens of a thread, as the product estimates them: bytes / 3."""
 GMAIL_S, MODEL_S = 0.05, 0.2
@@ -52,8 +51,8 @@ Ideal: {LISTING} calls of Gmail before the first thread, then the slower of two:
 of {GMAIL_S * 1000:.0f} ms a thread over MOST_CALLS, and with it the last verdict; or judging, a
 call of {MODEL_S * 1000:.0f} ms a thread over limits.max_concurrency, and with it the first thread.
 Then the parent's one call. Quota: fifty threads are a third of a minute's units and wait for none
-of it; for {MANY} threads it is lifted here. Cost is that of a fresh cache, into which all write and
-out of which none reads. The written model does not think: thinking costs output tokens on top."""
+of it. Cost is that of a fresh cache, into which all write and out of which none reads. The written
+model does not think: thinking costs output tokens on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,6 @@ class Sample:
     """One triage, from the opened program and its new store to the stored digest."""
 
     wall_s: float
-    peak_mb: float
-    """Peak memory of this process so far."""
     calls: int
     """Calls of the model."""
     document: TriageReport
@@ -70,25 +67,18 @@ class Sample:
 
 def triage(tokens: int = SHORT) -> list[Row]:
     """Return all rows; `tokens` is the length of a thread for measurements of speed."""
-    many = _many()  # first, since the peak of memory is that of all before
-    return [*_speed(tokens), *many, *_cost(), _in_turn()]
+    return [*_speed(tokens), *_cost(), _in_turn()]
 
 
 def measured(
-    threads: int,
-    tokens: int,
-    call_s: float,
-    limits: Sequence[int | None] = (None,),
-    concurrency: int = CONCURRENCY,
-    quota: int = 6_000,
+    tokens: int, call_s: float, times: int = 1, concurrency: int = CONCURRENCY
 ) -> list[Sample]:
-    """Triage a mailbox once for each `--limit`; `call_s` is of the model, `quota` of Gmail."""
+    """Triage a mailbox so many times; `call_s` is of the model."""
     with (
-        process_of(GMAIL, str(threads), str(tokens), str(GMAIL_S)) as gmail,
+        process_of(GMAIL, str(THREADS), str(tokens), str(GMAIL_S)) as gmail,
         standin(call_s, RESPONDER) as model,
     ):
         changed = {
-            "google": {"units_per_minute": quota},
             "limits": {"max_concurrency": concurrency, "tokens": WIDE, "steps": WIDE},
             "triage": {"budget_usd": 1e6},
         }
@@ -99,12 +89,10 @@ def measured(
             "GOOGLE_ACCESS_TOKEN": TOKEN,
             "ASSISTANT_ENCRYPTION_KEY": Fernet.generate_key().decode(),
         }
-        return [asyncio.run(_triaged(changed, outside, limit)) for limit in limits]
+        return [asyncio.run(_triaged(changed, outside)) for _ in range(times)]
 
 
-async def _triaged(
-    changed: Mapping[str, object], outside: Mapping[str, str], limit: int | None
-) -> Sample:
+async def _triaged(changed: Mapping[str, object], outside: Mapping[str, str]) -> Sample:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "assistant.yaml"
         path.write_text(json.dumps(changed))
@@ -112,26 +100,26 @@ async def _triaged(
         async with open_app(settings, Options(mail=True), ignore) as app:
             gc.collect()
             began = time.perf_counter()
-            document = await triage_mailbox(app, limit)
+            document = await triage_mailbox(app)
             wall = time.perf_counter() - began
             assert not app.store_fault, app.store_fault
             recorded = await app.store.trajectory(document.run_id)
     assert document.status == "complete", document.unreadable or document.status
-    return Sample(wall, memory_mb("VmHWM"), len(recorded.requests), document)
+    return Sample(wall, len(recorded.requests), document)
 
 
-def ideal_s(threads: int, call_s: float = MODEL_S) -> float:
+def ideal_s(call_s: float = MODEL_S) -> float:
     """Return the earliest time for the answer to the last call: see NOTES."""
     default = MOST_CALLS, CONCURRENCY
-    fetching, judging = (ceil(threads / each) for each in default)
+    fetching, judging = (ceil(THREADS / each) for each in default)
     slower = max(fetching * GMAIL_S + call_s, GMAIL_S + judging * call_s)
     return LISTING * GMAIL_S + slower + call_s
 
 
 def _speed(tokens: int) -> list[Row]:
     # the first sample does late imports
-    samples = measured(THREADS, tokens, MODEL_S, [None] * (1 + REPEATS))[1:]
-    ideal, walls = ideal_s(THREADS), [each.wall_s for each in samples]
+    samples = measured(tokens, MODEL_S, 1 + REPEATS)[1:]
+    ideal, walls = ideal_s(), [each.wall_s for each in samples]
     wall, calls = statistics.median(walls), statistics.mean(each.calls for each in samples)
     size = f"{THREADS} threads of {tokens:,} tokens"
     return [
@@ -147,24 +135,8 @@ def _speed(tokens: int) -> list[Row]:
     ]
 
 
-def _many() -> list[Row]:
-    """Measure one mailbox: its first fifty threads, then all five hundred."""
-    few, many = measured(MANY, SHORT, MODEL_S, [THREADS, None], quota=10**9)
-    assert (len(few.document.verdicts), len(many.document.verdicts)) == (THREADS, MANY)
-    grown = 1024 * (many.peak_mb - few.peak_mb) / (MANY - THREADS)
-    peaks = f"peak {few.peak_mb:.0f} MB at {THREADS}, {many.peak_mb:.0f} at {MANY}"
-    ideal, units = ideal_s(MANY), MANY * UNITS["threads.get"]
-    quota = settings_for(1).google.units_per_minute
-    waits = f"the default quota alone takes {(units - 1) // quota} minutes for {units:,} units"
-    wall = f"{many.wall_s:.2f} s, ideal {ideal:.2f} s; {waits}"
-    return [
-        Row(f"wall over the ideal, {MANY} threads", many.wall_s / ideal, "x", None, wall),
-        Row(f"memory a further thread, {MANY}", grown, " KB", None, peaks),
-    ]
-
-
 def _cost() -> list[Row]:
-    (sample,) = measured(THREADS, LONG, APART_S)
+    (sample,) = measured(LONG, APART_S)
     document, models = sample.document, settings_for(1).models
     used, cost = document.usage, document.cost_usd or 0.0
     assert not used.cache_read, "a call found the cache filled"
@@ -178,10 +150,10 @@ def _cost() -> list[Row]:
 
 def _in_turn() -> Row:
     """Measure subagents one after another, compared with all at once."""
-    (alone,) = measured(THREADS, SHORT, SCALED_S, concurrency=1)
-    _, together = measured(THREADS, SHORT, SCALED_S, [None, None])
+    (alone,) = measured(SHORT, SCALED_S, concurrency=1)
+    _, together = measured(SHORT, SCALED_S, 2)
     run = f"{alone.wall_s:.1f} s and {together.wall_s:.2f} s"
-    expected = alone.calls * SCALED_S / ideal_s(THREADS, SCALED_S)
+    expected = alone.calls * SCALED_S / ideal_s(SCALED_S)
     return Row(
         f"one after another over fan-out, {SCALED_S:g} s a call",
         alone.wall_s / together.wall_s,
