@@ -29,7 +29,6 @@ from bot.slack.markdown import (
     RichTable,
     harmless,
     parse,
-    tidy,
 )
 from bot.terminal import BOLD, PLAIN
 from config.words import current, phrase
@@ -38,8 +37,6 @@ from scopes.tool import format_count, one_line, size_of
 
 MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
-NO_LIMIT = 1_000_000
-"""Maximum characters of a text: a terminal has no limit."""
 COLUMN_GAP = 2
 """Spaces between the columns of a table."""
 BULLETS = ("•", "◦", "▪")
@@ -87,7 +84,7 @@ def _prose(text: str) -> Iterator[str]:
     """Yield the lines of Markdown as a terminal shows them."""
     links = Links(request=text)  # addresses were checked when the text was written
     before = ""
-    for part in parse(tidy(harmless(text), NO_LIMIT), links):
+    for part in parse(harmless(text), links):
         kind = "table" if isinstance(part, RichTable) else part.kind
         lines = list(_table(part) if isinstance(part, RichTable) else _part(part))
         apart = "table" in (before, kind) or (kind == "list" and before != "list")

@@ -39,7 +39,6 @@ from bot.reports.view import (
     with_links,
 )
 from bot.slack.blocks import (
-    MAX_MESSAGE,
     MAX_TABLE,
     Block,
     Element,
@@ -56,7 +55,6 @@ from bot.slack.blocks import (
     plain_text_block,
     quote,
     rich,
-    size,
     weight,
 )
 from bot.slack.blocks import button as button_block
@@ -91,7 +89,7 @@ def answer_message(
         foot.append(context_block(schedule))
     elif foot:
         foot.append(feedback(key))
-    return assemble(cut(text, settings, MAX_MESSAGE - size(foot)), prose, foot)
+    return assemble(cut(text, settings, foot), prose, foot)
 
 
 def lead_message(
@@ -102,7 +100,7 @@ def lead_message(
         return ()
     prose = Prose(document.links, settings, document.question, requester)
     linked = prose.link_citations(document.lead.strip(), Numbers(document.links))
-    return assemble(cut(linked, settings, MAX_MESSAGE), prose)
+    return assemble(cut(linked, settings), prose)
 
 
 class HeadLimits(NamedTuple):

@@ -6,14 +6,13 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 from bot.citations import Links, neutralize_links
 from bot.slack import markdown
-from bot.slack.markdown import MarkdownLine, Numbers, Prose, harmless, lines, tidy
+from bot.slack.markdown import Numbers, Prose, harmless, text_blocks, without_addresses
 from bot.slack.messages import MessagePart
 from bot.storage.requests import BAD, GOOD
 from config.sections import ReplySettings
@@ -195,7 +194,7 @@ def assemble(
     links, last = prose.collect_links(), len(bodies) - 1
     return tuple(
         MessagePart(
-            prose.for_stream(plain_text(body)),
+            prose.for_stream(without_addresses(body)),
             (*markdown.blocks(body, links, prose.requester), *(foot if n == last else ())),
             prose.for_stream(body),
         )
@@ -222,7 +221,7 @@ def message(
     foot = (context_block(phrase("message.for", who=f"<@{by}>")),) if by else ()
     prose = Prose({}, settings, request, "")
     linked = prose.link_citations(text.strip() or phrase("answer.nothing"), Numbers({}))
-    return assemble(cut(linked, settings, MAX_MESSAGE - size(foot)), prose, foot)
+    return assemble(cut(linked, settings, foot), prose, foot)
 
 
 def size(blocks: Sequence[Block]) -> int:
@@ -245,85 +244,27 @@ def parse_feedback(value: str) -> tuple[str, str] | None:
     return (key, verdict) if key and verdict in (GOOD, BAD) else None
 
 
-def cut(text: str, settings: ReplySettings, last: int) -> list[str]:
-    """Split the text of `Prose.linked` into parts; the last one has at most `last` characters."""
-    limit = min(settings.message_chars, MAX_MARKDOWN)
-    text = tidy(text, min(limit, MAX_TABLE))
-    if any(line.kind == "header" for line in lines(text)):
-        limit = min(limit, MAX_TABLE)
-    parts = split(text, limit)
-    if len(parts[-1]) > last:
-        parts[-1:] = split(parts[-1], last)
+def cut(text: str, settings: ReplySettings, foot: Sequence[Block] = ()) -> list[str]:
+    """Cut the text of `Prose.link_citations` into messages; `foot` will stand below the last one.
+
+    Each has at most one table (else Slack answers `only_one_table_allowed`). A fence or table that
+    does not fit continues in the next one.
+    """
+    blocks = list(text_blocks(text))
+    limit = min(settings.message_chars, MAX_MESSAGE - size(foot))
+    limit = min(limit, MAX_TABLE) if any(block.is_table for block in blocks) else limit
+    parts, has_table = [""], False
+    for block in blocks:
+        for piece in block.pieces(limit):
+            is_full = len(parts[-1]) + len(piece.rstrip()) > limit
+            if parts[-1] and (is_full or (block.is_table and has_table)):
+                parts.append("")
+                has_table = False
+            parts[-1] += piece
+            has_table = has_table or block.is_table
     return [bare for part in parts if (bare := part.strip("\n")).strip()] or [
         phrase("answer.nothing")
     ]
-
-
-_HEADING = re.compile(r" {0,3}#{1,6}[ \t]")
-
-
-def split(text: str, limit: int) -> list[str]:
-    """Split a tidy text into parts of at most `limit` characters, each with at most one table.
-
-    A fence that continues is reopened in the next part; tables are never cut. Slack refuses a
-    message with two tables (`only_one_table_allowed`). Without fences the joined parts equal the
-    text.
-    """
-    every = [piece for line in lines(text) for piece in _pieces(line, max(limit // 4, 1))]
-    parts: list[str] = []
-    at = 0
-    while at < len(every):
-        end = _end_of_part(every, at, limit)
-        before = every[at].again if every[at].is_inside else ""
-        body = "".join(line.text for line in every[at:end])
-        after = every[end].end if end < len(every) and every[end].is_inside else ""
-        gap = "\n" if after and not body.endswith("\n") else ""
-        parts.append(before + body + gap + after)
-        at = end
-    return parts or [""]
-
-
-def _pieces(line: MarkdownLine, most: int) -> Iterator[MarkdownLine]:
-    """Cut a long line between words, or inside a word that is too long; never in a table."""
-    start, text = line.start, line.text
-    while len(text) > most and line.kind not in ("header", "row"):
-        end = text.rfind(" ", 0, most) + 1 or most
-        yield replace(line, start=start, text=text[:end])
-        start, text = start + end, text[end:]
-    yield replace(line, start=start, text=text)
-
-
-def _end_of_part(every: Sequence[MarkdownLine], at: int, limit: int) -> int:
-    """Return where the part that begins at this line ends: at the best place of its second half."""
-    size = len(every[at].again) if every[at].is_inside else 0
-    table: int | None = None
-    for end, line in enumerate(every[at:], at):
-        size += len(line.text)
-        is_second = line.kind == "header" and table is not None
-        if end > at and (is_second or size + len(line.end) + 1 > limit):
-            break
-        table = end if line.kind in ("header", "row") else table
-    else:
-        return len(every)
-    first = table + 1 if is_second and table is not None else at + 1
-    half = (every[at].start + every[end].start) / 2
-    places = [(n, _rank(every[n - 1], every[n])) for n in range(first, end + 1)]
-    ranked = [(n, rank) for n, rank in places if rank is not None]
-    late = [(n, rank) for n, rank in ranked if every[n].start >= half]
-    return min(late or ranked or [(end, 0)], key=lambda place: (place[1], -place[0]))[0]
-
-
-def _rank(before: MarkdownLine, line: MarkdownLine) -> int | None:
-    """Rank the start of this line as a place to cut, 0 the best; None if it must not be cut."""
-    if line.kind in ("row", "close") or before.kind == "open":
-        return None
-    if not before.text.endswith("\n"):
-        return 2
-    if line.kind == "code":
-        return 1
-    if not line.text.strip():
-        return None
-    return 0 if _HEADING.match(line.text) or not before.text.strip() else 1
 
 
 def feedback(key: str) -> Block:
@@ -343,11 +284,6 @@ def context_block(text: str) -> Block:
     """Return a context block; with `verbatim`, Slack makes no links or mentions of words."""
     element = {"type": "mrkdwn", "text": text[:MAX_SECTION], "verbatim": True}
     return {"type": "context", "elements": [element]}
-
-
-def plain_text(text: str) -> str:
-    """Convert markdown to plain text, without the addresses of citations."""
-    return re.sub(r"\[(\d+)\]\(https?://[^()\s]*\)", r"[\1]", text)
 
 
 def escape_mrkdwn(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Convert a model's markdown to Slack blocks: neutralize links and mentions, fit tables."""
+"""Convert a model's markdown to Slack blocks: neutralize links and mentions, cut long texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import accumulate, takewhile, zip_longest
+from itertools import takewhile
 from typing import Any, Literal
 
 from markdown_it import MarkdownIt
@@ -18,11 +18,11 @@ from config.sections import ReplySettings
 from scopes.clean import find_unsettled, printable, redact
 
 MAX_COLUMNS = 20
-"""Maximum columns of a table; a wider one becomes a list."""
+"""Maximum columns of a table."""
 MAX_ROWS = 99
 """Maximum rows of a table below its header; Slack allows 100 including it."""
-MAX_TABLES = 4
-"""Maximum tables of one answer; each takes a separate message (see `split`)."""
+PIPE = re.compile(r"(?<!\\)\|")
+"""A mark between two cells."""
 MAX_URL = 500
 MAX_INDENT = 8
 """Levels of indent that Slack allows in a list."""
@@ -33,76 +33,32 @@ UNUSED_BLOCK_RULES = ("code", "html_block", "reference", "lheading")
 LINE_PARSER = MarkdownIt("commonmark", {"maxNesting": 60}).enable("table")
 LINE_PARSER.disable([*UNUSED_BLOCK_RULES, "normalize", "inline", "text_join"])
 
-LineKind = Literal["text", "open", "code", "close", "header", "row"]
-
 CODE_SPAN = re.compile(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))")
 
 
-@dataclass(frozen=True, slots=True)
-class MarkdownLine:
-    """A line with its line break, and the block that contains it."""
-
-    start: int
-    text: str
-    kind: LineKind
-    again: str = ""
-    """Text that opens its fence in the next message."""
-    end: str = ""
-    """Text that closes its fence."""
-
-    @property
-    def is_inside(self) -> bool:
-        """Return whether a cut before this line goes through a fence."""
-        return self.kind in ("code", "close")
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-@lru_cache(16)  # a text is split, cut and rendered, and parsing takes most of the time
-def lines(text: str) -> tuple[MarkdownLine, ...]:
-    """Split a text into lines: of paragraphs, of fences, and of tables outside lists and quotes."""
-    raw = re.findall(r"[^\n]*\n|[^\n]+", text)
-    marked: dict[int, tuple[LineKind, str, str]] = {}
-    for token in LINE_PARSER.parse(text):
-        first, end = token.map or (0, 0)
-        if token.type == "fence":
-            indent = re.sub(r"[^\s>]", " ", raw[first].partition(token.markup)[0])
-            language = token.info.partition(" ")[0]
-            again, close = f"{indent}{token.markup}{language}\n", indent + token.markup
-            marked |= dict.fromkeys(range(first, end), ("code", again, close))
-            last = raw[end - 1].strip(" \t>\n")
-            if end - first > 1 and last.startswith(token.markup) and len(set(last)) == 1:
-                marked[end - 1] = ("close", again, close)
-            marked[first] = ("open", again, close)
-        elif token.type == "table_open" and token.level == 0:
-            rows = takewhile(lambda n: "|" in raw[n], range(first + 2, end))
-            marked |= dict.fromkeys((first + 1, *rows), ("row", "", ""))
-            marked[first] = ("header", "", "")
-    starts = accumulate(map(len, raw), initial=0)
-    return tuple(
-        MarkdownLine(start, line, *marked.get(number, ("text", "", "")))
-        for number, (start, line) in enumerate(zip(starts, raw, strict=False))
-    )
-
-
-def cells(row: str) -> list[str]:
-    """Return the cells of a table row."""
-    inner = row.strip(" \t>\n").removeprefix("|")
-    if inner.endswith("|") and not inner.endswith("\\|"):
-        inner = inner[:-1]
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", inner)]
+@lru_cache(16)  # a text is cut and rendered, and parsing takes most of the time
+def lines(text: str) -> tuple[tuple[bool, str], ...]:
+    """Return the lines of a text with their line breaks, each with whether a fence contains it."""
+    fences = [token.map or (0, 0) for token in LINE_PARSER.parse(text) if token.type == "fence"]
+    code = {number for first, end in fences for number in range(first, end)}
+    return tuple((number in code, line) for number, line in enumerate(LINE.findall(text)))
 
 
 def segments(text: str) -> Iterator[tuple[bool, str]]:
     """Yield the text in pieces, each with whether it is code."""
-    for line in lines(text):
-        if line.end:
-            yield True, line.text
+    for code, line in lines(text):
+        if code:
+            yield True, line
             continue
         at = 0
-        for span in CODE_SPAN.finditer(line.text):
-            yield False, line.text[at : span.start()]
+        for span in CODE_SPAN.finditer(line):
+            yield False, line[at : span.start()]
             yield True, span[0]
             at = span.end()
-        yield False, line.text[at:]
+        yield False, line[at:]
 
 
 CONTROL_SEQUENCE = re.compile(r"<([@#!])([^<>|\n]*)(?:\|([^<>\n]*))?>")
@@ -155,43 +111,61 @@ def _escape(piece: str, begins_line: bool) -> str:
     return mark + re.sub(r"\](?=\((?!https?://))", "] ", rest.replace("![", "! ["))
 
 
-def tidy(text: str, limit: int) -> str:
-    """Close open fences, and turn tables beyond Slack's limits into lists."""
-    parts: list[str] = []
-    table: list[str] = []
-    tables = 0
-    every = lines(text)
-    for line in every:
-        if table and line.kind != "row":
-            parts.append(_table(table, limit, tables))
-            parts.append("\n" if line.text.strip() else "")
-            table = []
-        if line.kind == "header":
-            tables += 1
-        if line.kind in ("header", "row"):
-            table.append(line.text)
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """A paragraph, list, quote, fence or table of a text, outside of all others."""
+
+    lines: Sequence[str]
+    is_table: bool = False
+    head: str = ""
+    """The lines before each of its pieces: what opens the fence, or the titles of the table."""
+    end: str = ""
+    """The lines after each of its pieces."""
+
+    def pieces(self, limit: int) -> Iterator[str]:
+        """Yield it whole, or in pieces of at most `limit` characters, cut at lines or words."""
+        room = max(limit - len(self.head) - len(self.end) - 1, limit // 4)
+        piece, rows = "", 0
+        for line in (short for each in self.lines for short in _shorten(each, room)):
+            if piece and (len(piece) + len(line) > room or (self.is_table and rows == MAX_ROWS)):
+                yield self._frame(piece)
+                piece, rows = "", 0
+            piece, rows = piece + line, rows + 1
+        yield self._frame(piece)
+
+    def _frame(self, piece: str) -> str:
+        gap = "\n" if self.end and piece and not piece.endswith("\n") else ""
+        return f"{self.head}{piece}{gap}{self.end}"
+
+
+def _shorten(line: str, most: int) -> Iterator[str]:
+    while len(line) > most:
+        end = line.rfind(" ", 0, most) + 1 or most
+        yield line[:end]
+        line = line[end:]
+    yield line
+
+
+def text_blocks(text: str) -> Iterator[TextBlock]:
+    """Yield the blocks of a text, each with the empty lines after it."""
+    raw = LINE.findall(text)
+    tokens = [token for token in LINE_PARSER.parse(text) if token.level == 0 and token.map]
+    spans = [token.map or (0, 0) for token in tokens]
+    for token, (first, last), (end, _) in zip(
+        tokens, spans, [*spans[1:], (len(raw), 0)], strict=True
+    ):
+        if token.type == "fence":
+            head, after = f"{token.markup}{token.info}\n", "".join(raw[last:end])
+            yield TextBlock(LINE.findall(token.content), False, head, f"{token.markup}\n{after}")
+        elif token.type == "table_open":
+            rows = list(takewhile(lambda line: "|" in line, raw[first + 2 : end]))
+            yield TextBlock(rows, True, "".join(raw[first : first + 2]), "\n")
+            if rest := raw[
+                first + 2 + len(rows) : end
+            ]:  # these are no rows, whatever the grammar says
+                yield TextBlock(rest)
         else:
-            parts.append(line.text)
-    parts.append(_table(table, limit, tables) if table else "")
-    if every and every[-1].end and every[-1].kind != "close":
-        parts.append(("" if every[-1].text.endswith("\n") else "\n") + every[-1].end)
-    return "".join(parts)
-
-
-def _table(rows: Sequence[str], limit: int, number: int) -> str:
-    """Return a table unchanged if Slack accepts it, else as a list."""
-    head, body = cells(rows[0]), [cells(row) for row in rows[2:]]
-    width = max(map(len, [head, *body]))
-    is_small = width <= MAX_COLUMNS and len(body) <= MAX_ROWS and len("".join(rows)) <= limit
-    if is_small and number <= MAX_TABLES and width == len(head):
-        return "".join(rows)
-    return "\n".join(_record(head, row) for row in body or [head]) + "\n"
-
-
-def _record(head: Sequence[str], row: Sequence[str]) -> str:
-    pairs = zip_longest(head, row, fillvalue="")
-    labelled = [f"**{name}:** {cell}" if name else cell for name, cell in pairs if cell]
-    return "- " + " · ".join(labelled).replace("\\|", "|")
+            yield TextBlock(raw[first:end])
 
 
 REQUESTER = "\ue000"
@@ -437,11 +411,13 @@ class _Builder:
         self.parts.append(RichPart("preformatted", [Leaf(shown if shown.strip() else " ")]))
 
     def _table(self, token: Token) -> None:
-        """Add a table; one in a list or quote is shown as its source text."""
+        """Add a table; one that Slack or the grammar would cut is shown as its source text."""
         self._advance(token)
-        if self.open:
-            first, end = token.map or (0, 0)
-            self._code("\n".join(self.lines[first:end]), token)
+        first, end = token.map or (0, 0)
+        source, columns = self.lines[first:end], len(self.table.sides)
+        widest = max(len(PIPE.findall(line.strip("> \t").strip("|"))) for line in source) + 1
+        if self.open or widest > columns or columns > MAX_COLUMNS:
+            self._code(without_addresses("\n".join(source)), token)
         else:
             self.parts.append(self.table)
         self.table = RichTable([], [])
@@ -605,11 +581,16 @@ def _settle(text: str) -> str:
 def _open_table(text: str) -> int:
     """Return where an unfinished table at the end begins; the text's length if there is none."""
     at = len(text)
-    for line in reversed(lines(text)):
-        if line.end or "|" not in line.text:
+    for code, line in reversed(lines(text)):
+        if code or "|" not in line:
             break
-        at = line.start
+        at -= len(line)
     return at
+
+
+def without_addresses(text: str) -> str:
+    """Return markdown without the addresses of its citations."""
+    return re.sub(r"\[(\d+)\]\(https?://[^()\s]*\)", r"[\1]", text)
 
 
 def address(url: str) -> str:
