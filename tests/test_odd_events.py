@@ -108,6 +108,22 @@ DIRECT: dict[str, Json] = {
 }
 """Requests in a direct message."""
 
+ENVELOPES: tuple[Json, ...] = (
+    {"authorizations": 5},
+    {"authorizations": ["x"]},
+    {"enterprise": 5},
+    {"team": 5},
+    {"user": 5},
+    {"channel": 5},
+    {"view": []},
+    {"response_urls": 5},
+    {"is_ext_shared_channel": True},
+    {"ssl_check": "0"},
+    {"event_id": None},
+    {"some_future_field": [[[]]]},
+)
+"""Fields of the envelope of a request."""
+
 # ---- no requests: the fields that make a mention none
 
 SILENT: dict[str, Json] = {
@@ -138,6 +154,14 @@ SILENT: dict[str, Json] = {
     "a mention that is a map": {"type": "app_mention", "text": {"a": 1}},
     "no type": {"type": None},
     "a new type": {"type": "message_v2"},
+    # the bot refuses those that it cannot check in whispers, which Slack does not accept
+    "of an unknown user": {"user": "U0NOBODY"},
+    "of an unknown user with a long id": {"user": "W" + "9" * 40},
+    "in an unknown channel": {"channel": "C0NOBODY"},
+    "in an unknown private channel": {"channel": "G0NOBODY", "channel_type": "group"},
+    "in an unknown direct message": {"channel": "D0NOBODY", "channel_type": "im"},
+    "in a thread without a root": {"thread_ts": OLD},
+    "of the year 2056": {"ts": "2741564700.000100"},
 }
 
 SILENT_DIRECT: dict[str, Json] = {
@@ -322,6 +346,11 @@ async def test_each_unusual_mention_is_acknowledged_and_answered_once(
                 continue  # more than Slack sends, and more than is read of an unknown sender
             names[odd.send(fields)] = name
             await until(lambda: odd.under_way() < UNDER_WAY, 30)
+        for fields in ENVELOPES:
+            ts, event = odd.event({"user_team": 5})
+            envelope = {"type": "event_callback", "team_id": "T0ACME", "event": event}
+            odd.bot.slack.put("events_api", envelope | fields)
+            names[ts] = f"an envelope with {fields}"
         direct = odd.bot.slack.people.dm(ASKER)
         names |= {odd.send(fields, direct): f"{name}, direct" for name, fields in DIRECT.items()}
         await odd.wait_until_acked()
@@ -366,60 +395,6 @@ async def test_events_without_a_request_are_acknowledged_and_not_answered(
             assert user == fields["user"]
             assert expected in text
         assert await bot.inbox.paused_by() is None
-
-
-async def test_requests_of_unknown_users_channels_or_threads_get_no_reply(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The bot refuses those that it cannot check in whispers, which Slack does not accept."""
-    async with odd_bot("sqlite", tmp_path, caplog) as odd:
-        for fields in (
-            {"user": "U0NOBODY"},
-            {"user": "W" + "9" * 40},
-            {"channel": "C0NOBODY"},
-            {"channel": "G0NOBODY", "channel_type": "group"},
-            {"channel": "D0NOBODY", "channel_type": "im"},
-            {"thread_ts": OLD},  # a root that is not there
-            {"ts": "2741564700.000100"},  # of the year 2056
-        ):
-            odd.send(fields)
-        ts = odd.send({})
-        await odd.wait_until_acked()
-        await odd.bot.quiet()
-        assert odd.message_counts() == {ts: 1}
-        assert odd.sent_whispers() == []
-        assert odd.bot.slack.calls["chat.postEphemeral"] == 4, "the first four, each refused"
-
-
-ODD_BESIDE_A_REQUEST: tuple[Json, ...] = (
-    {"authorizations": 5},
-    {"authorizations": ["x"]},
-    {"enterprise": 5},
-    {"team": 5},
-    {"user": 5},
-    {"channel": 5},
-    {"view": []},
-    {"response_urls": 5},
-    {"is_ext_shared_channel": True},
-    {"ssl_check": "0"},
-    {"event_id": None},
-    {"some_future_field": [[[]]]},
-)
-
-
-async def test_malformed_envelope_fields_do_not_prevent_the_answer(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with odd_bot("sqlite", tmp_path, caplog) as odd:
-        roots = []
-        for fields in ODD_BESIDE_A_REQUEST:
-            ts, event = odd.event({"user_team": 5})
-            envelope = {"type": "event_callback", "team_id": "T0ACME", "event": event}
-            odd.bot.slack.put("events_api", envelope | fields)
-            roots.append(ts)
-        await odd.wait_until_acked()
-        await odd.bot.quiet()
-        assert odd.message_counts() == dict.fromkeys(roots, 1)
 
 
 async def test_duplicate_events_of_different_shapes_create_one_request(
