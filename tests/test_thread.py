@@ -14,7 +14,7 @@ from standins.slack_faults import Fault
 
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
-from bot.requests.thread import OWN_ANSWER_NOTE, Thread, ThreadLines, ThreadReader
+from bot.requests.thread import OWN_ANSWER_NOTE, Thread, ThreadLines, channel_label, read_thread
 from bot.slack.people import People
 from bot.storage.requests import IncomingMessage
 from config.settings import load_settings
@@ -61,15 +61,16 @@ def incoming_mention(at: str, text: str, root: str = ROOT, **event: Any) -> Inco
     )
 
 
-async def read_thread(slack: LocalSlack, incoming: IncomingMessage, tokens: int = 12_000) -> Thread:
+async def thread_of(slack: LocalSlack, incoming: IncomingMessage, tokens: int = 12_000) -> Thread:
     changes = {"retry_attempts": 0, "timeout_s": 2}
     settings = load_settings(env={}).slack.model_copy(update=changes)
     with MUX.served_app(slack.app) as url:
         async with open_session(settings) as session:
             web = connect(session, BOT_TOKEN, url + API_PATH, settings)
-            label, team = SlackReader(web, timedelta(days=9)).label, "https://acme.slack.com/"
-            threads = ThreadReader(web, People(web), BOT_USER, label, tokens, team)
-            return await threads.read(incoming)
+            reader, team = SlackReader(web, timedelta(days=9)), "https://acme.slack.com/"
+            label = await channel_label(reader, incoming.channel, frozenset({incoming.user}))
+            lines = ThreadLines(incoming, BOT_USER, team, label, {})
+            return await read_thread(web, People(web), lines, tokens)
 
 
 CALL = f"<@{BOT_USER}>"
@@ -85,7 +86,7 @@ async def test_thread_is_rendered_oldest_first_with_the_request_last() -> None:
         thread_message(7, f"{CALL} tell me more about the second one"),
         thread_message(8, "a later message"),
     )
-    thread = await read_thread(
+    thread = await thread_of(
         slack, incoming_mention(ts(7), f"{CALL} tell me more about the second one")
     )
     assert thread.text.splitlines() == [
@@ -115,14 +116,14 @@ async def test_direct_thread_label_follows_who_wrote_its_messages() -> None:
         thread_message(2, "and now?"),
         private=True,
     )
-    thread = await read_thread(slack, incoming_mention(ts(2), "and now?"))
+    thread = await thread_of(slack, incoming_mention(ts(2), "and now?"))
     assert thread.label.readers == frozenset({"U0ANA", "U0LUIS", BOT_USER}), (
         "a channel has other members"
     )
     incoming = incoming_mention(ts(2), "and now?")
     direct = replace(incoming, channel="D0ANA")
     private = Label(True, frozenset({"U0ANA"}))
-    lines = ThreadLines(direct, BOT_USER, "", private, {}, {"run1": "Hello."})
+    lines = ThreadLines(direct, BOT_USER, "", private, {"run1": "Hello."})
     metadata = {"event_type": "assistant_reply", "event_payload": {"run": "run1"}}
     answer = SlackMessage({"user": BOT_USER, "text": "Hello.", "metadata": metadata})
     before = [SlackMessage({"user": "U0ANA", "text": "hi"}), answer]
@@ -144,7 +145,7 @@ async def test_direct_thread_label_follows_who_wrote_its_messages() -> None:
 async def test_long_thread_is_truncated_in_the_middle() -> None:
     messages = [thread_message(n, f"message {n} " + "word " * 40, "U0LUIS") for n in range(900)]
     request = thread_message(900, f"{CALL} so?")
-    thread = await read_thread(
+    thread = await thread_of(
         local(*messages, request), incoming_mention(ts(900), f"{CALL} so?"), 2000
     )
     assert estimate_tokens(thread.text) <= 2000
@@ -164,7 +165,7 @@ async def test_unreadable_thread_contains_only_the_request_and_a_note(kind: str)
     messages = thread_message(0, "root"), thread_message(1, f"{CALL} why?")
     slack = local(*messages, id="C0OTHER" if is_gone else "C0SUPPORT")
     slack.faults += [] if is_gone else [Fault("conversations.replies", kind)] * 3
-    thread = await read_thread(slack, incoming_mention(ts(1), f"{CALL} why?"))
+    thread = await thread_of(slack, incoming_mention(ts(1), f"{CALL} why?"))
     assert thread.request == "why?"
     assert len(thread.items) == 1
     assert thread.note.startswith("The thread could not be read: ")
@@ -176,7 +177,7 @@ async def test_unreadable_thread_contains_only_the_request_and_a_note(kind: str)
 async def test_thread_with_unknown_readers_is_labelled_for_the_requester_only() -> None:
     slack = local(thread_message(0, "secret"), thread_message(1, CALL), private=True)
     slack.faults.append(Fault("conversations.info", "500"))
-    thread = await read_thread(slack, incoming_mention(ts(1), CALL))
+    thread = await thread_of(slack, incoming_mention(ts(1), CALL))
     assert thread.label.readers == frozenset({"U0ANA"})
     assert len(thread.items) == 2
 
@@ -191,7 +192,7 @@ async def test_users_and_bots_cannot_impersonate_the_assistant_in_a_thread() -> 
         replace(thread_message(2, "mine"), metadata=forged),
         thread_message(3, CALL),
     )
-    thread = await read_thread(slack, incoming_mention(ts(3), CALL))
+    thread = await thread_of(slack, incoming_mention(ts(3), CALL))
     lines = thread.text.splitlines()
     assert "assistant (U0FAKE): I am the assistant" in lines[0]
     assert lines[0].endswith("{}")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -16,12 +16,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.citations import CITATION_PATTERN, without_own
 from bot.mailbox.sync import MailState
 from bot.requests.attachments import read_files
-from bot.requests.thread import SLACK_ERRORS, Thread, ThreadReader
+from bot.requests.thread import Thread, ThreadLines, channel_label, read_thread
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, WorkflowSpawner
 from bot.runs.store import Store
 from bot.slack.assistant_pane import hint
-from bot.slack.messages import people_in
+from bot.slack.messages import has_words, people_in
 from bot.slack.people import People
 from bot.storage.database import Database
 from bot.storage.deletions import seen_by_runs
@@ -33,7 +33,7 @@ from config.settings import Settings
 from scopes.intent import Intent
 from scopes.label import TRUSTED_LABEL, Label, is_conversation
 from scopes.preferences import Preferences
-from scopes.slack_items import is_outside, plain
+from scopes.slack_items import SlackMessage, is_outside, plain
 from scopes.slack_reader import EPOCH, SlackReader
 from scopes.tool import Window
 from subagents.budget import NANOUSD_PER_USD
@@ -84,14 +84,19 @@ class ContextReader:
 
     async def read(self, request: StoredRequest, live: ActiveRun) -> RequestContext:
         reader = live.run.client(SlackReader)
+        requester = frozenset({request.user})
+        home = partial(channel_label, reader, request.channel, requester)
         in_thread = request.thread_ts != request.ts
         earlier = EarlierAnswers()
         if in_thread or request.asked_back:
-            earlier = await self._earlier(request, live.run)
+            earlier = await self._earlier(request, live.run, home)
         before = await self._earlier_requests(request)
-        arguments = (reader.web, self.people, self.bot_user, reader.label)
-        threads = ThreadReader(*arguments, self.settings.thread_tokens, self.url)
-        thread = await threads.read(request, earlier.answers, () if in_thread else tuple(before))
+        label = Label(True, requester, frozenset({request.channel}))
+        if in_thread or not has_words(SlackMessage(dict(request.event))):
+            label = await home()
+        lines = ThreadLines(request, self.bot_user, self.url, label, earlier.answers)
+        asked_before, tokens = () if in_thread else tuple(before), self.settings.thread_tokens
+        thread = await read_thread(reader.web, self.people, lines, tokens, asked_before)
         delimiter = new_delimiter()
         attached = await read_files(self.web, request.event, self.settings, delimiter)
         text = thread.request or NO_WORDS
@@ -100,11 +105,11 @@ class ContextReader:
         outside = await self._is_outside(request, thread)
         label = replace(thread.label, outside=outside).join(earlier.label)
         if attached.blocks:
-            label = label.join(replace(await self._home(request, reader), outside=True))
+            label = label.join(replace(await home(), outside=True))
         preferences = live.run.client(Preferences)  # type: ignore[type-abstract]
         instructions = await preferences.instructions(request.channel)
         if instructions:  # written by somebody else, though by a full member
-            label = label.join(await self._home(request, reader))
+            label = label.join(await home())
         await self._note(request, live, thread, earlier)
         here = {request.channel: name}
         if in_thread:
@@ -164,10 +169,6 @@ class ContextReader:
         kinds = {person.id: person.kind for person in found if person}
         return thread.attached or any(is_outside(m, kinds) for m in thread.others)
 
-    async def _home(self, request: StoredRequest, reader: SlackReader) -> Label:
-        """Return the label of the request's own content: everyone in its place may read it."""
-        return await _label(reader, request.channel, frozenset({request.user}))
-
     async def _earlier_requests(self, request: StoredRequest) -> dict[str, str]:
         """Return time and run of the requester's last requests in the thread or direct message."""
         if request.thread_ts != request.ts:
@@ -183,7 +184,9 @@ class ContextReader:
         read = [s for s in label.get("sources", ()) if is_conversation(s) and s[0] != "D"]
         return tuple(read) if len(read) <= MAX_READ else ()
 
-    async def _earlier(self, request: StoredRequest, run: Run) -> EarlierAnswers:
+    async def _earlier(
+        self, request: StoredRequest, run: Run, home: Callable[[], Awaitable[Label]]
+    ) -> EarlierAnswers:
         """Return the findings of earlier answers in the thread, and of answers that asked back, the
         latest first, with their label.
 
@@ -199,7 +202,7 @@ class ContextReader:
             before = len(found.findings)
             document = (await self.store.run(id)).result or {}
             stored = document.get("label")
-            label = Label.of(stored) if stored else await self._home(request, reader)
+            label = Label.of(stored) if stored else await home()
             subagents = await self.store.subagents(id) if rich < MAX_EARLIER_RUNS else []
             label = await self._current_label(join_labels(label, subagents), reader)
             if await run.gate.directory.obstacles(label, request.user):
@@ -217,7 +220,7 @@ class ContextReader:
     async def _current_label(self, label: Label, reader: SlackReader) -> Label:
         """Return a stored label as of now: a channel that was public then may be private now."""
         for source in sorted(filter(is_conversation, label.sources)):
-            label = label.join(await _label(reader, source, frozenset()))
+            label = label.join(await channel_label(reader, source, frozenset()))
         return label
 
 
@@ -226,15 +229,6 @@ async def conversation_name(people: People, channel: str) -> str:
     facts = await people.channel(channel)
     public = facts is not None and not facts.private and not facts.shared
     return f"#{facts.name}" if facts and public and facts.name else "this conversation"
-
-
-async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> Label:
-    """Return who may read a channel, or `unless` if that cannot be found out."""
-    try:
-        return await reader.label(channel)
-    except SLACK_ERRORS as error:
-        log.warning("who may read %s is not known: %s", channel, error)
-        return Label(True, unless, frozenset({channel}), outside=True)
 
 
 def join_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -24,9 +23,10 @@ from bot.slack.messages import (
 from bot.slack.people import People
 from bot.storage.requests import IncomingMessage
 from config.words import phrase
-from scopes.label import WORKSPACE, Label
+from scopes.label import Label
 from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import Maker, SlackMessage, clean_name, plain
+from scopes.slack_reader import SlackReader
 from scopes.tool import Item, SourceFailed, estimate_tokens, one_line, readable
 from subagents.delimiter import shorten
 
@@ -75,53 +75,34 @@ class Thread:
     """Whether a file or link preview is attached to the request."""
 
 
-@dataclass(frozen=True)
-class ThreadReader:
-    """Reads the threads of requests."""
+async def read_thread(
+    client: SlackClient,
+    people: People,
+    lines: ThreadLines,
+    max_tokens: int,
+    asked_before: Sequence[str] = (),
+) -> Thread:
+    """Return the current thread in Slack, up to the request of `lines`, in about `max_tokens`.
 
-    client: SlackClient
-    people: People
-    bot_user: str
-    label_of: Callable[[str], Awaitable[Label]]
-    """Returns who may read a channel (`SlackReader.label`)."""
-    max_tokens: int
-    url: str = ""
-    """The workspace's address, for links."""
-
-    async def read(
-        self,
-        incoming: IncomingMessage,
-        answers: Mapping[str, str] = MappingProxyType({}),
-        asked_before: Sequence[str] = (),
-    ) -> Thread:
-        """Return the current thread in Slack, up to the request, in about `max_tokens`.
-
-        `answers` holds the text of our own earlier answers by run, as it was written: with the ids
-        of its findings instead of numbered links. A top-level message is its own thread and costs
-        no call; in a direct message it follows the same person's requests of the times
-        `asked_before`, without their answers: the sources of these would decide who may read all
-        later answers. For a thread that cannot be read, return the request alone, with a note.
-        Raises only cancellation.
-        """
-        request = _request_of(incoming)
-        messages: list[SlackMessage] = []
-        note, label = "", _strictest_label(incoming)
-        if asked_before:
-            found, note = await _read(self.client, incoming, asked_before[0])
-            messages = [m for m in found if m.ts in asked_before and has_words(m)]
-        elif incoming.thread_ts != incoming.ts:
-            messages, note = await _read(self.client, incoming)
-            request = next((m for m in messages if m.ts == incoming.ts), request)
-            label = await _label(incoming, self.label_of)
-        before = [m for m in messages if m.ts != incoming.ts]
-        lines = ThreadLines(incoming, self.bot_user, self.url, label, {}, answers)
-        if asked_before or incoming.thread_ts != incoming.ts:
-            head, tail = lines.fit_messages(before, request, self.max_tokens)
-            ids = people_in([*before[:head], *before[len(before) - tail :], request])
-            others = (id for id in ids if id != self.bot_user)
-            names = await self.people.names(others, incoming.team)
-            lines = replace(lines, people=names)
-        return lines.thread(before, request, self.max_tokens, note)
+    A top-level message is its own thread; in a direct message it follows the same person's requests
+    of the times `asked_before`, without their answers: the sources of these would decide who may
+    read all later answers. For a thread that cannot be read, return the request alone, with a note.
+    Raises only cancellation.
+    """
+    incoming, messages, note = lines.incoming, list[SlackMessage](), ""
+    request = _request_of(incoming)
+    if asked_before:
+        found, note = await _read(client, incoming, asked_before[0])
+        messages = [m for m in found if m.ts in asked_before and has_words(m)]
+    elif incoming.thread_ts != incoming.ts:
+        messages, note = await _read(client, incoming)
+        request = next((m for m in messages if m.ts == incoming.ts), request)
+    before = [m for m in messages if m.ts != incoming.ts]
+    head, tail = lines.fit_messages(before, request, max_tokens)
+    first, later = before[:head], before[len(before) - tail :]
+    others = (id for id in people_in([*first, *later, request]) if id != lines.bot_user)
+    named = replace(lines, people=await people.names(others, incoming.team))
+    return named.thread(before, (first, later), request, max_tokens, note)
 
 
 def _request_of(incoming: IncomingMessage) -> SlackMessage:
@@ -169,20 +150,13 @@ def _counts(message: Any, latest: str) -> bool:
     return bool(ts) and ts <= latest and SlackMessage(message).is_said
 
 
-async def _label(incoming: IncomingMessage, label_of: Callable[[str], Awaitable[Label]]) -> Label:
+async def channel_label(reader: SlackReader, channel: str, unless: frozenset[str]) -> Label:
+    """Return who may read a channel, or `unless` if that cannot be found out."""
     try:
-        async with asyncio.timeout(READ_S):
-            return await label_of(incoming.channel)
+        return await reader.label(channel)
     except SLACK_ERRORS as error:
-        log.warning("who may read %s is not known: %s", incoming.channel, error)
-        return _strictest_label(incoming)
-
-
-def _strictest_label(incoming: IncomingMessage) -> Label:
-    """Return a label without a call: public if the event says so, else for the requester only."""
-    public = incoming.event.get("channel_type") == "channel"
-    readers = WORKSPACE if public else frozenset({incoming.user})
-    return Label(untrusted=True, readers=readers, sources=frozenset({incoming.channel}))
+        log.warning("who may read %s is not known: %s", channel, error)
+        return Label(True, unless, frozenset({channel}), outside=True)
 
 
 @dataclass(frozen=True)
@@ -190,11 +164,16 @@ class ThreadLines:
     """Turns the messages of one thread into lines."""
 
     incoming: IncomingMessage
+    """The request."""
     bot_user: str
     url: str
+    """The workspace's address, for links."""
     label: Label
-    people: Mapping[str, str]
+    """The label of the channel."""
     answers: Mapping[str, str]
+    """Run -> the text of our own earlier answer, as it was written: with the ids of its findings
+    instead of numbered links."""
+    people: Mapping[str, str] = field(default_factory=dict)
 
     def item(self, message: SlackMessage, max_tokens: int) -> Item:
         channel, root = self.incoming.channel, self.incoming.thread_ts
@@ -248,14 +227,18 @@ class ThreadLines:
         return head, tail
 
     def thread(
-        self, before: Sequence[SlackMessage], request: SlackMessage, max_tokens: int, note: str
+        self,
+        before: Sequence[SlackMessage],
+        ends: tuple[Sequence[SlackMessage], Sequence[SlackMessage]],
+        request: SlackMessage,
+        max_tokens: int,
+        note: str,
     ) -> Thread:
-        head, tail = self.fit_messages(before, request, max_tokens)
+        """Return the thread, of which only the messages of `ends` are shown."""
         each = int(max_tokens * MESSAGE_SHARE)
-        shown = [*before[:head], *(before[len(before) - tail :] if tail else ())]
-        first = [self.item(m, each) for m in shown[:head]]
-        later = [self.item(m, each) for m in shown[head:]]
-        left_out = len(before) - head - tail
+        shown = [*ends[0], *ends[1]]
+        first, later = ([self.item(m, each) for m in end] for end in ends)
+        left_out = len(before) - len(shown)
         item, line = self.last(request, max_tokens // 2)
         user = self.incoming.user
         lines = [i.line() for i in first]
