@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial, reduce
+from functools import reduce
 
 import aiohttp
 
@@ -59,7 +59,6 @@ from subagents.errors import BriefRefused
 from subagents.events import SourcesRead
 from subagents.evidence import Coverage, distinct
 from subagents.result import Finding, SubagentResult, join_labels
-from subagents.run import Run
 from subagents.summary import LAST, parent_view, rank
 from subagents.toolbox import crash_text
 from subagents.trajectory import Origin
@@ -148,93 +147,6 @@ PLAN_SHARE = 0.75
 """Share of a sweep's time after which no further channel is read."""
 
 
-class SweepPlanner:
-    """Plans channels without a model, many at a time; keeps only texts that are being read."""
-
-    def __init__(
-        self,
-        run: Run,
-        sources: Sequence[SweepSource],
-        threads_per_subagent: int,
-        group: asyncio.TaskGroup,
-    ) -> None:
-        self._run, self._sources, self._most = run, sources, threads_per_subagent
-        self._group = group
-        self._room = asyncio.Semaphore(run.limits.max_concurrency)
-        self._until = asyncio.get_running_loop().time() + PLAN_SHARE * run.budget.seconds_left()
-        self._tasks: dict[str, asyncio.Task[ChannelPlan]] = {}
-        self._holding: set[str] = set()
-
-    async def plan(self, source: SweepSource) -> ChannelPlan:
-        """Return the plan of a channel; the next channels are read in the meantime.
-
-        It is the work of a step: a channel that an earlier process has planned is not read again.
-        """
-        if not self._tasks:
-            unplanned = [each for each in self._sources if each.plan is None]
-            self._tasks = {
-                each.channel.id: self._group.create_task(self._plan_in_turn(each))
-                for each in unplanned
-            }
-        self._tell()
-        return await self._tasks.pop(source.channel.id)
-
-    def _tell(self) -> None:
-        read = sum(source.plan is not None for source in self._sources)
-        self._run.emit(SourcesRead(read, len(self._sources)))
-
-    def read(self, source: SweepSource) -> None:
-        """Release the text of a channel whose subagents are done, to make room for the next one."""
-        self._tell()
-        if source.channel.id in self._holding:
-            self._reader.release(source.channel.id)
-            self._holding.remove(source.channel.id)
-            self._room.release()
-
-    @property
-    def _reader(self) -> SlackReader:
-        return self._run.client(SlackReader).patient()
-
-    async def _plan_in_turn(self, source: SweepSource) -> ChannelPlan:
-        try:
-            async with asyncio.timeout_at(self._until) as scope:
-                with self._run.stop.watch(scope):
-                    await self._room.acquire()
-                    self._holding.add(source.channel.id)
-                    return await self._plan(source)
-        except TimeoutError:
-            by = "user" if self._run.stop else "time"
-            fault = phrase("gap.unread", why=why_ended(by))
-            return ChannelPlan(fault=fault, stopped=by)
-
-    async def _plan(self, source: SweepSource) -> ChannelPlan:
-        id, stopped = source.channel.id, ""
-        try:
-            if not await self._run.gate.may_read(self._run.requester, id):
-                return ChannelPlan(fault=str(HIDDEN))
-            found = await self._reader.conversations(id, source.window)
-            label = await self._label(source)
-            most = int(PART_SHARE * self._run.limits.child_context)
-            material = min(most, self._run.limits.max_material_tokens)
-            shares = split(found, source.window, material or most, self._most, material)
-            return ChannelPlan(tuple(shares), _keys(found), label)
-        except Absent:
-            fault = await self._reader.not_in(source.name)
-        except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-            fault = str(error) or str(NO_ANSWER)
-            stopped = "" if getattr(error, "needed", "") else "slack"
-        except Exception as error:  # boundary: one malformed channel must not harm the others
-            log.exception("planning %s of %s crashed", source.name, self._run.id)
-            fault = crash_text("reading it", error)
-        return ChannelPlan(fault=fault, stopped=stopped)
-
-    async def _label(self, source: SweepSource) -> Label:
-        """Return the label of a report's statements on a channel, even if nobody wrote in it."""
-        if source.channel.is_private:
-            return await self._reader.label(source.channel.id)
-        return Label(True, WORKSPACE, frozenset({source.channel.id}))
-
-
 def _keys(found: Sequence[SlackConversation]) -> Mapping[str, list[str]]:
     """Return the bug keys that each thread names; code finds its row in the tracker by them."""
     return {c.root.id: keys_in(" ".join(item.text for item in c.items)) for c in found}
@@ -271,6 +183,8 @@ class Sweep(ReportTask[SweepReport]):
         """Ids of subagents whose result was too long, so that two others read a half each, and of
         subagents that checked contradictory findings."""
         self.lines = Overview()
+        self.held = set[str]()
+        """Ids of channels whose text is in memory, because subagents read it."""
 
     async def make(self) -> SweepReport:
         async with self.reserve():
@@ -280,21 +194,75 @@ class Sweep(ReportTask[SweepReport]):
         return self._document()
 
     async def _read(self) -> None:
-        """Read all channels, each at its own pace; their order is the same after a restart."""
+        """Read the channels, as many at a time as subagents run; subagents are started in the order
+        of the channels, which is the same after a restart."""
+        room = asyncio.Semaphore(self.run.limits.max_concurrency)
+        until = asyncio.get_running_loop().time() + PLAN_SHARE * self.run.budget.seconds_left()
         async with asyncio.TaskGroup() as group:
             if self.reading:
                 await self.reading.look()
                 group.create_task(self.reading.judge())
-            most = self.app.settings.sweep.threads_per_subagent
-            planning = SweepPlanner(self.run, self.sources, most, group)
-            for source in self.sources:
-                key = f"{self.run.id}/{self.context}/plan/{source.channel.id}"
-                plan = await self.run.once(key, ChannelPlan, partial(planning.plan, source))
-                source.plan = plan
-                group.create_task(self._judge(source, plan, planning))
+            self._show_progress()
+            plans = [group.create_task(self._plan(s, room, until)) for s in self.sources]
+            for source, plan in zip(self.sources, plans, strict=True):
+                source.plan = await plan
+                self._show_progress()
+                group.create_task(self._judge(source, source.plan, room))
         await self._judge_halves()
 
-    async def _judge(self, source: SweepSource, plan: ChannelPlan, planning: SweepPlanner) -> None:
+    def _show_progress(self) -> None:
+        read = sum(source.plan is not None for source in self.sources)
+        self.run.emit(SourcesRead(read, len(self.sources)))
+
+    async def _plan(
+        self, source: SweepSource, room: asyncio.Semaphore, until: float
+    ) -> ChannelPlan:
+        """Return the plan of a channel, once there is room for its text."""
+
+        async def read() -> ChannelPlan:
+            try:
+                async with asyncio.timeout_at(until) as scope:
+                    with self.run.stop.watch(scope):
+                        return await self._split(source)
+            except TimeoutError:
+                by = "user" if self.run.stop else "time"
+                return ChannelPlan(fault=phrase("gap.unread", why=why_ended(by)), stopped=by)
+
+        await room.acquire()
+        key = f"{self.run.id}/{self.context}/plan/{source.channel.id}"
+        return await self.run.once(key, ChannelPlan, read)
+
+    @property
+    def _reader(self) -> SlackReader:
+        return self.run.client(SlackReader).patient()
+
+    async def _split(self, source: SweepSource) -> ChannelPlan:
+        """Read a channel, and split it into shares without a model."""
+        id, limits, stopped = source.channel.id, self.run.limits, ""
+        self.held.add(id)
+        try:
+            if not await self.run.gate.may_read(self.run.requester, id):
+                return ChannelPlan(fault=str(HIDDEN))
+            found = await self._reader.conversations(id, source.window)
+            label = Label(True, WORKSPACE, frozenset({id}))  # even if nobody wrote in it
+            if source.channel.is_private:
+                label = await self._reader.label(id)
+            most = int(PART_SHARE * limits.child_context)
+            material = min(most, limits.max_material_tokens)
+            threads = self.app.settings.sweep.threads_per_subagent
+            shares = split(found, source.window, material or most, threads, material)
+            return ChannelPlan(tuple(shares), _keys(found), label)
+        except Absent:
+            fault = await self._reader.not_in(source.name)
+        except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+            fault = str(error) or str(NO_ANSWER)
+            stopped = "" if getattr(error, "needed", "") else "slack"
+        except Exception as error:  # boundary: one malformed channel must not harm the others
+            log.exception("planning %s of %s crashed", source.name, self.run.id)
+            fault = crash_text("reading it", error)
+        return ChannelPlan(fault=fault, stopped=stopped)
+
+    async def _judge(self, source: SweepSource, plan: ChannelPlan, room: asyncio.Semaphore) -> None:
         """Have the shares of a channel read; keep the text of those that must be read again."""
         try:
             parts = len(plan.shares)
@@ -305,7 +273,9 @@ class Sweep(ReportTask[SweepReport]):
             shares = tuple(share.without_text() for share in plan.shares)
             source.plan = replace(plan, shares=shares)
         finally:
-            planning.read(source)
+            if source.channel.id in self.held:
+                self._reader.release(source.channel.id)
+            room.release()
 
     async def _judge_halves(self) -> None:
         """If the result of a share was too long for one answer, have two subagents read it again,
