@@ -13,12 +13,10 @@ from pydantic import Field
 import scopes
 from bot.citations import SPACED_CITATION_PATTERN
 from bot.reports.documents import (
-    NO_OWNER,
     CitedStatement,
     Gap,
     Report,
     SweepReport,
-    SweepSection,
     TopLine,
     TriageLine,
     TriageReport,
@@ -42,7 +40,6 @@ from scopes.tool import (
     with_clients,
 )
 from subagents.agent import Outcome
-from subagents.contracts import NEEDS_ACTION
 from subagents.delegation import Delegation
 from subagents.errors import BriefRefused
 from subagents.events import ContextGrew
@@ -68,9 +65,8 @@ ABSENT, UNLISTED = Text("gap.absent"), Text("gap.unlisted")
 ONE_REPORT = "This request has its report already; another one needs a request of its own."
 NOTHING_TO_ADD = "NONE"
 """The parent's text if it adds nothing to the report."""
-TOLD_OF_CHANNEL, MAX_TOLD = 5, 700
-"""Maximum issues of a channel, and characters of a line, in an answer's words; the report has
-all."""
+MAX_TOLD = 700
+"""Maximum characters of a line in an answer's words; the report has all."""
 BELOW = (
     "The program shows this report, whole, below your answer: do not repeat it. Write only what "
     f"the request asks beyond it; if that is nothing, write only {NOTHING_TO_ADD}."
@@ -393,42 +389,16 @@ def _summary(report: Report) -> Iterator[str]:
 
 
 def report_words(report: Report) -> str:
-    """Return a report in words, with citations, for later questions about it."""
-    return "\n".join(_lines(report)).strip()
+    """Return the first lines of a report with citations, for later questions about it; its findings
+    are stored with it."""
+    from bot.reports.digest import summary
 
-
-def _lines(report: Report) -> Iterator[str]:
-    if isinstance(report, TriageReport):
-        from bot.reports.digest import summary
-
-        yield summary(report)
+    lines = [summary(report)] if isinstance(report, TriageReport) else []
     first: Sequence[TopLine | TriageLine | CitedStatement] = report.top_lines
-    for number, line in enumerate(first, 1):
-        yield f"{number}. {_cite(line.text, *line.findings)}"
+    lines += [f"{n}. {_cite(line.text, *line.findings)}" for n, line in enumerate(first, 1)]
     if isinstance(report, SweepReport):
-        yield from (f"- {_cite(each.text, *each.findings)}" for each in report.patterns)
-        yield from (line for section in report.sections for line in _section(section))
-    elif isinstance(report, TriageReport):
-        for verdict in report.verdicts:
-            details = filter(None, (verdict.priority, verdict.deadline))
-            text = f"{verdict.subject}: {verdict.proposed_action} ({', '.join(details)})"
-            yield f"- {_cite(text, verdict.finding or '')}"
-        yield from (f"- {_cite(gap_text(each.gap))}" for each in report.unreadable)
-    else:
-        for each in report.findings:
-            facts = f"{each.outcome}, {each.severity}, {each.place}"
-            yield from [f"- {_cite(f'{each.claim} ({facts})', each.id)}"] if each.claim else []
-
-
-def _section(section: SweepSection) -> Iterator[str]:
-    yield f"\n**#{section.item}** ({section.status})"
-    still = [f for f in section.findings if f.state in NEEDS_ACTION]
-    for finding in still[:TOLD_OF_CHANNEL]:
-        owner = "" if finding.owner == NO_OWNER else f" · {finding.owner}"
-        text = f"{finding.claim} ({finding.state}, {finding.severity}){owner}"
-        yield f"- {_cite(text, finding.id)}"
-    if not still:
-        yield "- Nothing is open." if section.findings else f"- {section.summary}"
+        lines += [f"- #{each.item}: {_cite(each.summary)}" for each in report.sections]
+    return "\n".join(lines)
 
 
 def _cite(text: str, *findings: str) -> str:
