@@ -129,16 +129,20 @@ class Options:
         )
 
     @classmethod
-    def of_mail_run(cls, model: str, sources: RunSources) -> Options:
-        """Return the options of a run that read mail, from its stored sources."""
+    def of_run(cls, model: str, sources: RunSources, *, mail: bool) -> Options:
+        """Return the options of a run with these sources. Raises SetupError."""
         return cls(
             model=model,
+            slack_export=sources.slack_export,
             sample=sources.sample,
-            as_of=read_date(sources.as_of),
+            as_of=read_date(sources.as_of) if sources.as_of else None,
             since=read_length(sources.since) if sources.since else None,
-            mail=True,
+            as_user=sources.as_user,
+            mail=mail,
             mbox=sources.mbox,
-            me=sources.me,
+            me=read_address(sources.me) if sources.me else None,
+            databases=sources.databases,
+            folder=sources.folder,
         )
 
 

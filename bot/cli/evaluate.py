@@ -6,9 +6,9 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -36,7 +36,6 @@ from bot.evaluation.scores import (
     earlier_result,
     figure_text,
     observe,
-    observe_context,
     outcome,
     report,
     report_text,
@@ -44,8 +43,8 @@ from bot.evaluation.scores import (
     system_result,
 )
 from bot.local_mode import end_of, load_workspace
-from bot.options import EPOCH, Options, read_address, read_date, read_length
-from bot.reports.documents import AnswerDocument, Document, TokenUsage
+from bot.options import EPOCH, Options
+from bot.reports.documents import AnswerDocument, CitedStatement, Document, TokenUsage
 from bot.tasks.base import coverage_of
 from bot.tasks.sources import select_channels
 from bot.terminal import DONE, INCOMPLETE, dump, say, tell
@@ -63,7 +62,6 @@ from scopes.tool import Window
 from subagents.brief import Brief, BriefDraft
 from subagents.events import ignore
 from subagents.fanout import Fanout
-from subagents.result import SubagentResult
 from subagents.run import Run
 
 if TYPE_CHECKING:
@@ -152,22 +150,12 @@ def _measure(settings: Settings, suite: Suite, model: str, system: System) -> Sy
 def _options_for(sources: Sources, task: Task, model: str) -> Options:
     """Return the options of a command that reads these sources."""
     in_slack = sources.sample or sources.slack_export
-    elsewhere = sources.mbox or sources.database or sources.folder
-    options = Options(
-        model=model,
-        slack_export=sources.slack_export,
-        sample=sources.sample,
-        as_of=read_date(sources.as_of) if sources.as_of else None,
-        since=read_length(sources.since) if sources.since else None,
-        as_user=sources.as_user,
-        mail=task in ("triage", "review") or bool(elsewhere and not in_slack),
-        mbox=sources.mbox,
-        me=read_address(sources.reader) if sources.reader else None,
-        databases=sources.database if task == "ask" else (),
-        folder=sources.folder,
-    )
+    elsewhere = sources.mbox or sources.databases or sources.folder
+    is_mail = task in ("triage", "review") or bool(elsewhere and not in_slack)
+    options = Options.of_run(model, sources, mail=is_mail)
+    options = options.with_sales() if task == "ask" else replace(options, databases=())
     options.check()
-    return options.with_sales() if task == "ask" else options
+    return options
 
 
 async def _run_all(
@@ -187,9 +175,8 @@ async def _run_all(
         async def one(job: Job) -> Observation:
             async with room:
                 began = time.monotonic()
-                if system == ONE and job.task != "review":
-                    return await _read_in_one(app, job, began)
-                document = await _document(app, job, box)
+                in_one = system == ONE and job.task != "review"
+                document = await (_read_in_one(app, job) if in_one else _document(app, job, box))
                 denied = await _count_denied(app, document.run_id)
                 return observe(document, denied, time.monotonic() - began)
 
@@ -233,20 +220,33 @@ async def _count_denied(app: App, run: str) -> int:
     return sum(each.verdict == "deny" for each in await app.store.decisions(run))
 
 
-async def _read_in_one(app: App, job: Job, began: float) -> Observation:
+async def _read_in_one(app: App, job: Job) -> AnswerDocument:
     """Run a job in one context with the same tools; it has the time and money of the task."""
     channels = await app.channels() if app.reader else []
     week = app.window(timedelta(days=app.settings.sweep.since_days))
     window = app.window(app.as_of - EPOCH) if job.task == "triage" else week
     if job.task == "sweep":
         channels = select_channels(channels, job.channels)
-    names = {channel.id: channel.name for channel in channels}
     async with app.run("ask", f"{job.task} in one context", limits=_limits(app, job.task)) as run:
-        result = await one_context(app, run, brief_of_job(run, job, channels, window))
-        await app.finish(run, context_document(run.id, app.model_name, job, result))
-    return observe_context(
-        result, names, await _count_denied(app, run.id), time.monotonic() - began
-    )
+        brief = brief_of_job(run, job, channels, window)
+        (result,) = await Fanout(run, app.spawner(run)).run_all([brief])
+        findings = [finding.id for finding in result.findings]
+        document = AnswerDocument(
+            run_id=run.id,
+            status=result.status,
+            model=app.model_name,
+            question=job.question or job.task,
+            answer=result.text,
+            statements=[CitedStatement(text=result.text, findings=findings)],
+            coverage=coverage_of([result]),
+            places={channel.id: f"#{channel.name}" for channel in channels},
+            unsupported=len(result.unsupported),
+            usage=TokenUsage.model_validate(result.usage),
+            cost_usd=result.cost_usd,
+            subagents=[result],
+        )
+        await app.finish(run, document)
+        return document
 
 
 def _limits(app: App, task: Task) -> LimitSettings:
@@ -266,14 +266,14 @@ def _script(suite: Suite) -> list[SystemResult]:
         if case.expected.needed is None:
             return []
         if case.sources not in flagged:
-            flagged[case.sources] = _labels_of(case, suite)
+            flagged[case.sources] = _labels_of(case)
     runs = {s: Observation(flagged=f, filtered=frozenset()) for s, f in flagged.items()}
     outcomes = [outcome(case, runs[case.sources]) for case in suite.cases]
     seconds = Observation(seconds=time.monotonic() - began)
     return [system_result("script", outcomes, [seconds])]
 
 
-def _labels_of(case: Case, suite: Suite) -> frozenset[str]:
+def _labels_of(case: Case) -> frozenset[str]:
     """Return the items in the sources of a case that need action according to the script."""
     options = _options_for(case.sources, case.task, "offline")
     if case.task == "sweep":
@@ -282,10 +282,7 @@ def _labels_of(case: Case, suite: Suite) -> frozenset[str]:
         return asker_spoke_last(workspace, until) if workspace else frozenset()
     if not (options.mbox or options.sample):
         return frozenset()
-    mailbox = load_mailbox(options)
-    if case.expected.asked is not None:
-        return with_question_mark(mailbox)
-    return newest(mailbox, [each for each in suite.cases if each.sources == case.sources])
+    return with_question_mark(load_mailbox(options))
 
 
 # ---- the baselines: one context that reads everything with the same tools, and scripts
@@ -321,28 +318,6 @@ def brief_of_job(run: Run, job: Job, channels: Sequence[ChannelInfo], window: Wi
     return Brief(draft, Handles(titles), window, TRUSTED_LABEL, language, requester=run.requester)
 
 
-async def one_context(app: App, run: Run, brief: Brief) -> SubagentResult:
-    """Run a brief in one context, without a parent."""
-    (result,) = await Fanout(run, app.spawner(run)).run_all([brief])
-    return result
-
-
-def context_document(run: str, model: str, job: Job, result: SubagentResult) -> AnswerDocument:
-    """Return the document to store for such a run."""
-    return AnswerDocument(
-        run_id=run,
-        status=result.status,
-        model=model,
-        question=job.question or job.task,
-        answer=result.text,
-        coverage=coverage_of([result]),
-        unsupported=len(result.unsupported),
-        usage=TokenUsage.model_validate(result.usage),
-        cost_usd=result.cost_usd,
-        subagents=[result],
-    )
-
-
 def asker_spoke_last(workspace: Workspace, until: datetime) -> frozenset[str]:
     """Return the threads, as `channel/ts`, whose last message is by the author of the first."""
     return frozenset(
@@ -360,17 +335,6 @@ def _threads(channel: Channel, until: datetime) -> Iterator[list[Message]]:
         if float(message.ts) < until.timestamp():
             threads.setdefault(message.thread_ts or message.ts, []).append(message)
     yield from threads.values()
-
-
-def newest(mailbox: Mailbox, cases: Iterable[Case]) -> frozenset[str]:
-    """Return the newest threads of these cases, as many as need their reader."""
-    latest: dict[str, datetime] = {}
-    for message in mailbox.messages:
-        latest[message.thread] = max(message.at, latest.get(message.thread, message.at))
-    listed = [case for case in cases if case.item in latest]
-    order = sorted(listed, key=lambda case: (latest[case.item], case.item), reverse=True)
-    many = sum(bool(case.expected.needed) for case in listed)
-    return frozenset(case.item for case in order[:many])
 
 
 def with_question_mark(mailbox: Mailbox) -> frozenset[str]:

@@ -124,7 +124,7 @@ def run_triage(options: Options, limit: int | None, resume: str | None, as_json:
         if options.model not in ("claude", stored.model):  # claude: --model was not set
             text = f"The triage {stored.id} was started with --model {stored.model}."
             raise SetupError("resume_alone", text, "Leave out --model.")
-        options = Options.of_mail_run(stored.model, RunSources.model_validate(stored.args))
+        options = Options.of_run(stored.model, RunSources.model_validate(stored.args), mail=True)
         limit = stored.args.get("limit")
     task = partial(triage_mailbox, limit=limit, stored=stored)
     return run_reading(options, task, result_text, as_json)

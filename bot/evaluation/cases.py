@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
@@ -63,24 +65,27 @@ SourcePaths = Annotated[
     tuple[SourcePath, ...], BeforeValidator(lambda v: [v] if isinstance(v, str | Path) else v)
 ]
 """One or several."""
-DateText = Annotated[
-    str | None, BeforeValidator(lambda v: v.isoformat() if isinstance(v, date) else v)
-]
+DateText = Annotated[str, BeforeValidator(lambda v: v.isoformat() if isinstance(v, date) else v)]
 """A day or time as text, although YAML parses it."""
 
 
-class Sources(_Part):
+class Sources(RunSources, extra="forbid", frozen=True):
     """The sources of a case, named as the options of `assistant ask` and `assistant triage`."""
 
-    sample: bool = False
     slack_export: SourcePath | None = None
     mbox: SourcePath | None = None
-    reader: str | None = None
-    database: SourcePaths = ()
     folder: SourcePath | None = None
-    as_user: str | None = None
-    as_of: DateText = None
-    since: str | None = None
+    databases: SourcePaths = Field(
+        default=(),
+        validation_alias=AliasChoices("database", "databases"),
+        serialization_alias="database",
+    )
+    me: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("reader", "me"),
+        serialization_alias="reader",
+    )
+    as_of: DateText = ""
 
 
 class Expected(_Part):
@@ -217,7 +222,10 @@ def write_cases(cases: Sequence[Case], folder: Path) -> Path:
     by_id = {case.id: case for case in _cases(path)} if path.is_file() else {}
     by_id |= {case.id: case for case in cases}
     folder.mkdir(parents=True, exist_ok=True)
-    plain = [case.model_dump(mode="json", exclude_defaults=True) for case in by_id.values()]
+    plain = [
+        case.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for case in by_id.values()
+    ]
     text = yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, width=100)
     path.write_text(text, "utf-8")
     return path
@@ -330,7 +338,7 @@ def sql(data: Path) -> Iterator[Case]:
         today = f" Today is {each.as_of}." if each.as_of else ""
         yield Case(
             id=f"{each.db}/{number}",
-            sources=Sources(database=(path,)),
+            sources=Sources(databases=(path,)),
             question=f"In the schema {each.db}: {each.question}{today}",
             expected=Expected(rows=each.answer),
         )
@@ -490,17 +498,9 @@ def _sources(run: StoredRun) -> Sources:
     """Return the sources of the run; only its day if it read the live workspace."""
     arguments = RunSources.model_validate(run.args)
     of_files = arguments.sample or arguments.slack_export
-    return Sources(
-        sample=arguments.sample,
-        slack_export=arguments.slack_export,
-        mbox=arguments.mbox,
-        reader=arguments.me,
-        database=arguments.databases,
-        folder=arguments.folder,
-        as_user=arguments.as_user if of_files else None,
-        as_of=arguments.as_of or run.started.isoformat(),
-        since=arguments.since,
-    )
+    as_of = arguments.as_of or run.started.isoformat()
+    as_user = arguments.as_user if of_files else None
+    return Sources(**{**dict(arguments), "as_of": as_of, "as_user": as_user})
 
 
 def cited_items(document: AnswerDocument) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ from bot.errors import SetupError
 from bot.evaluation.cases import Alternatives, Case, Expected, Suite, cited_items, items_of
 from bot.reports.documents import Document, PanelReport, SweepReport, ThreadVerdict, TriageReport
 from subagents.contracts import NEEDS_ACTION
-from subagents.result import Finding, SubagentResult
+from subagents.result import Finding
 
 REPORTED_OUTCOMES = ("confirmed", "disputed", "unjudged")
 """Outcomes of findings that a panel reports."""
@@ -67,7 +67,8 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
     costs = [result.cost_usd for result in document.subagents]
     known_costs = [cost for cost in costs if cost is not None]
     unknown = document.cost_usd is None or len(known_costs) < len(costs)
-    costs.append(None if unknown else max(0.0, (document.cost_usd or 0.0) - sum(known_costs)))
+    rest = None if unknown else (document.cost_usd or 0.0) - sum(known_costs)
+    costs += [] if rest == 0.0 and costs else [rest]
     claims = sum(len(r.findings) for r in document.subagents) + document.unsupported
     seen = Observation(
         complete=document.status == "complete",
@@ -79,7 +80,9 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
         fault=next((each.reason for each in document.subagents if each.reason), ""),
     )
     if isinstance(document, SweepReport):
-        return _of_sweep(seen, document)
+        names = {section.channel: section.item for section in document.sections}
+        whole = {each.item for each in document.sections if each.status == "complete"}
+        return _with_threads(seen, document.findings(), names, whole)
     if isinstance(document, TriageReport):
         filtered = frozenset(each.thread_id for each in document.filtered)
         verdicts = {each.thread_id: each for each in document.verdicts}
@@ -89,46 +92,28 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
         reported = [each for each in document.findings if each.outcome in REPORTED_OUTCOMES]
         texts = (" ".join([f.claim, f.place, *f.quotes, f.fix]) for f in reported)
         return replace(seen, findings=tuple(texts))
+    findings = [finding for result in document.subagents for finding in result.findings]
+    seen = _with_threads(seen, findings, document.places or {})
     return replace(seen, text=document.answer, cited=frozenset(cited_items(document)))
 
 
-def _of_sweep(seen: Observation, report: SweepReport) -> Observation:
-    flagged, judged = set[str](), set[str]()
-    for section in report.sections:
-        if section.status == "complete":
-            judged.add(section.item)
-        for each in section.findings:
-            items = {f"{section.item}/{id.partition('/')[2]}" for id in items_of(each)}
-            judged |= items
-            flagged |= items if each.state in NEEDS_ACTION else set()
-    return replace(seen, flagged=frozenset(flagged), judged=frozenset(judged))
-
-
-def observe_context(
-    result: SubagentResult, names: Mapping[str, str], denied: int, seconds: float
+def _with_threads(
+    seen: Observation,
+    findings: Iterable[Finding],
+    names: Mapping[str, str],
+    whole: Collection[str] = (),
 ) -> Observation:
-    """Return the observation of one context that read everything; `names`: channel id -> name."""
+    """Add the threads that findings are about; `names`: id of a channel -> its name.
 
-    def items(finding: Finding) -> set[str]:
-        parts = (id.partition("/") for id in items_of(finding))
-        if not names:
-            return {thread for thread, _, _ in parts}
-        return {f"{names.get(channel, channel)}/{ts}" for channel, _, ts in parts}
-
-    found = [(each, items(each)) for each in result.findings]
-    return Observation(
-        complete=result.status == "complete",
-        flagged=frozenset(i for f, ids in found if f.state in NEEDS_ACTION for i in ids),
-        judged=frozenset(i for _, ids in found for i in ids),
-        text=result.text,
-        cited=frozenset(i for f, _ in found for i in items_of(f)),
-        denied=denied,
-        claims=len(found) + len(result.unsupported),
-        unsupported=len(result.unsupported),
-        costs=(result.cost_usd,),
-        seconds=seconds,
-        fault=result.reason,
-    )
+    `whole`: names of channels that were read to their end.
+    """
+    flagged, judged = set[str](), set(whole)
+    for each in findings:
+        parts = (id.partition("/") for id in items_of(each))
+        items = {f"{names[c].lstrip('#')}/{ts}" if c in names else c for c, _, ts in parts}
+        judged |= items
+        flagged |= items if each.state in NEEDS_ACTION else set()
+    return replace(seen, flagged=frozenset(flagged), judged=frozenset(judged))
 
 
 def outcome(case: Case, seen: Observation) -> CaseResult:
