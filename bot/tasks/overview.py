@@ -23,10 +23,6 @@ MAX_DECISIONS: Final = 3
 _MARKED_LINE: Final = re.compile(
     r"[\s>*•_-]*(PROBLEM|DECIDE|MAIN|TRACKED)\W*?:\**\s*(.*)", re.IGNORECASE
 )
-_ID_LIST_STEP: Final = re.compile(
-    r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])"
-)
-"""One step of `F1.1, [F2.3] = row`; anything else ends a list of ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,10 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
             markets = list(dict.fromkeys(channels[id] for id in own))
             problems.append(SharedPattern(text=name, findings=list(own), markets=markets))
             placed.update(own)
-    pairs = (pair for entry in marked["TRACKED"] for pair in _pairs(entry, channels))
+    pairs: list[tuple[str, str]] = []
+    for entry in marked["TRACKED"]:
+        ids, _, row = entry.rpartition("=")
+        pairs += [(id, row.strip(" .*[]()")) for id in ids_in(ids) if id in channels]
     return Overview(
         headline,
         cited("", MAX_JOBS),
@@ -80,18 +79,6 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
         cited("DECIDE", MAX_DECISIONS),
         tuple(pairs),
     )
-
-
-def _pairs(text: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:
-    pairs, ids = list[tuple[str, str]](), list[str]()
-    for step in _ID_LIST_STEP.finditer(text):
-        finding, name = step.group("id", "name")
-        if finding:
-            ids.append(finding)
-        else:
-            pairs += [(id, name) for id in ids if name and id in channels]
-            ids = []
-    return pairs
 
 
 def pair_rows(

@@ -111,7 +111,7 @@ class TrackerReader:
 
     def by_name(self, name: str) -> TrackerRow | None:
         """Return the row with this key or id; None if several or none match."""
-        target = name.strip(" .[]()").casefold()
+        target = name.casefold()
         found = [r for r in self.rows if target in (r.key.casefold(), r.id.casefold())]
         return found[0] if len(found) == 1 else None
 
