@@ -9,6 +9,8 @@ from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 
+from pydantic import BaseModel
+
 from scopes.clean import printable, redact
 from scopes.resources import FILE_REFERENCE
 from scopes.tool import Item, one_line
@@ -74,14 +76,12 @@ SENTENCE_ENDS = ".,;:!?"
 """Characters that end a sentence rather than the address before them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A sentence or line of an answer, and its sources."""
+class CitedStatement(BaseModel):
+    """A sentence or line of an answer, without citations, and the ids of the findings and looked-up
+    items that it cites."""
 
     text: str
-    """Text without citations."""
-    findings: tuple[str, ...]
-    """Ids of findings and of looked-up items."""
+    findings: list[str] = []
 
 
 def ids_in(text: str) -> list[str]:
@@ -174,14 +174,14 @@ def settled_length(text: str) -> int:
     return min(len(words) - len(re.split(r"\s", words)[-1]), link.start() if link else len(text))
 
 
-def statements(text: str, known: Collection[str]) -> list[Statement]:
+def statements(text: str, known: Collection[str]) -> list[CitedStatement]:
     """Return the statements of an answer.
 
     It leaves out text that states nothing about a source: headings, lines that only introduce a
     list, lines in parentheses (caveats and proposals, according to the prompt), and questions
     without a citation. A row of a table is one statement; its titles are not.
     """
-    found = []
+    found: list[CitedStatement] = []
     for line, below in pairwise([*text.splitlines(), ""]):
         if line.lstrip().startswith("|"):
             found += [] if RULE.fullmatch(below) else _row(line, known)
@@ -192,21 +192,21 @@ def statements(text: str, known: Collection[str]) -> list[Statement]:
         if WHOLE_HEADING.fullmatch(content) or PARENTHESIS.fullmatch(content):
             continue
         for sentence in _sentences(content):
-            findings = tuple(dict.fromkeys(i for i in ids_in(sentence) if i in known))
+            findings = list(dict.fromkeys(i for i in ids_in(sentence) if i in known))
             plain = SPACED_CITATION_PATTERN.sub("", sentence).strip(" .")
             if plain:
-                found.append(Statement(plain, findings))
+                found.append(CitedStatement(text=plain, findings=findings))
             elif findings and found:  # a citation after the full stop
-                last = found.pop()
-                found.append(Statement(last.text, (*last.findings, *findings)))
+                found[-1].findings += findings
     return [each for each in found if each.findings or not each.text.endswith(QUESTION)]
 
 
-def _row(line: str, known: Collection[str]) -> list[Statement]:
-    findings = tuple(dict.fromkeys(i for i in ids_in(line) if i in known))
+def _row(line: str, known: Collection[str]) -> list[CitedStatement]:
+    findings = list(dict.fromkeys(i for i in ids_in(line) if i in known))
     cells = (cell.strip() for cell in SPACED_CITATION_PATTERN.sub("", line).split("|"))
     text = " | ".join(filter(None, cells))
-    return [Statement(text, findings)] if text and not RULE.fullmatch(line) else []
+    is_row = text and not RULE.fullmatch(line)
+    return [CitedStatement(text=text, findings=findings)] if is_row else []
 
 
 def _sentences(line: str) -> list[str]:

@@ -39,8 +39,8 @@ from bot.citations import (
     MAX_HELD,
     CitationFilter,
     CitationIndex,
+    CitedStatement,
     Links,
-    Statement,
     drop_unknown,
     statements,
 )
@@ -177,7 +177,7 @@ def test_attached_file_is_named_but_not_cited_as_a_source(text: str, kept: str) 
 def test_statements_are_sentences_with_their_citations(
     text: str, found: list[tuple[str, str]]
 ) -> None:
-    expected = [Statement(claim, (id,) if id else ()) for claim, id in found]
+    expected = [CitedStatement(text=claim, findings=[id] if id else []) for claim, id in found]
     assert statements(text, KNOWN) == expected
 
 

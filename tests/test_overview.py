@@ -37,7 +37,7 @@ def test_overview_lines_are_parsed_by_kind_and_uncited_ones_are_dropped() -> Non
     )
     assert overview.headline is not None
     assert overview.headline.text == "Release 3.8 is behind it. Nobody acts."
-    assert overview.headline.findings == ("F1.1", "F2.1")
+    assert overview.headline.findings == ["F1.1", "F2.1"]
     assert [s.text for s in overview.decisions] == ["Whether the bank fee is paid"]
     assert [s.text for s in overview.first] == ["Refund the double charges"]
     assert [each.to_json() for each in overview.problems] == [

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from bot.citations import CitedStatement
 from bot.cli.ask import answer_question, with_mailbox
 from bot.cli.output import CommandContext, on_database
 from bot.cli.reports import ReviewArgs, SweepOptions, review, sweep
@@ -44,7 +45,7 @@ from bot.evaluation.scores import (
 )
 from bot.local_mode import end_of, load_workspace
 from bot.options import EPOCH, Options
-from bot.reports.documents import AnswerDocument, CitedStatement, Document, TokenUsage
+from bot.reports.documents import AnswerDocument, Document, TokenUsage
 from bot.tasks.base import coverage_of
 from bot.tasks.sources import select_channels
 from bot.terminal import DONE, INCOMPLETE, dump, say, tell

@@ -6,14 +6,14 @@ Times are ISO 8601 in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from bot.citations import statements
+from bot.citations import CitedStatement
 from config.words import phrase
 from subagents.challenge import Agreement
 from subagents.contracts import Grade, IssueState, Severity, Verdict
@@ -142,13 +142,6 @@ class RunCoverage(DocumentPart):
         """Return how many parts ended with each status, such as `2 failed`."""
         counts = ((int(getattr(self, each)), each) for each in STATUSES)
         return [f"{many:,} {status}" for many, status in counts if many]
-
-
-class CitedStatement(DocumentPart):
-    """A sentence of an answer with the ids of the findings that it cites."""
-
-    text: str
-    findings: list[str] = []
 
 
 class TrackerEntry(DocumentPart):
@@ -791,8 +784,3 @@ def parse_document(stored: Mapping[str, Any]) -> Document:
     if "sections" in stored:
         return (SweepAnswer if has_answer else SweepReport).model_validate(stored)
     return AnswerDocument.model_validate(stored)
-
-
-def cited_statements(text: str, known: Collection[str]) -> list[CitedStatement]:
-    """Return the statements of an answer as parts of its document."""
-    return [CitedStatement(text=s.text, findings=list(s.findings)) for s in statements(text, known)]

@@ -14,6 +14,7 @@ import aiohttp
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from bot.citations import statements
 from bot.log import about
 from bot.mailbox.accounts import how_to_connect
 from bot.mailbox.sync import HandledMail, MailState
@@ -25,7 +26,6 @@ from bot.reports.documents import (
     RunCoverage,
     SweepReport,
     TriageAnswer,
-    cited_statements,
 )
 from bot.reports.frame import why_ended
 from bot.reports.issues import IssueStore, compare_issues
@@ -592,13 +592,13 @@ class OccurrenceRunner:
             raise ScheduleFault(why, passing=passing) from error
         text = report_words(digest)
         links = {f.id: f.links for r in task.fanout.own for f in r.findings if f.links}
-        statements = cited_statements(text, links)
+        cited = statements(text, links)
         document = TriageAnswer(
             **dict(digest),
             question=request.text,
             answer=text,
-            statements=statements,
-            cited=sum(bool(each.findings) for each in statements),
+            statements=cited,
+            cited=sum(bool(each.findings) for each in cited),
             links=links,
             label=task.label.to_json(),
             title=plan.name,

@@ -12,7 +12,7 @@ from operator import or_
 from typing import ClassVar
 
 import scopes
-from bot.citations import CitationFilter, CitationIndex, Links, ids_in
+from bot.citations import CitationFilter, CitationIndex, Links, ids_in, statements
 from bot.reports.documents import (
     Answer,
     AnswerDocument,
@@ -28,7 +28,6 @@ from bot.reports.documents import (
     TokenUsage,
     TriageAnswer,
     TriageReport,
-    cited_statements,
 )
 from bot.tasks.base import (
     Request,
@@ -465,7 +464,7 @@ class Ask:
         if report:
             lead = "" if text.strip(" .*_`\n") in ("", NOTHING_TO_ADD) else text
             text = "\n\n".join(filter(None, (lead, report_words(report))))
-        statements = cited_statements(text, links)
+        told = statements(text, links)
         cited = sorted(links.keys() & ids_in(text))
         shown = {i: links[i] for i in (filter(links.get, links) if report else cited)}
         reports, cost = self.reports.task.spent if self.reports.task else (Usage(), 0.0)
@@ -485,8 +484,8 @@ class Ask:
             language=current().language,
             question=self.request.text,
             answer=text,
-            statements=statements,
-            cited=sum(bool(s.findings) for s in statements),
+            statements=told,
+            cited=sum(bool(each.findings) for each in told),
             coverage=coverage,
             windows=[
                 Period(oldest=iso(w.oldest), latest=iso(w.latest)) for w in self.delegation.windows

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bot.citations import BARE, SPACED_CITATION_PATTERN, Statement, ids_in, statements
+from bot.citations import BARE, SPACED_CITATION_PATTERN, CitedStatement, ids_in, statements
 from bot.reports.documents import SharedPattern, SharedTopic, TriageLine
 from bot.tasks.tracker import TrackerReader, TrackerRow
 from subagents.contracts import TriageVerdict
@@ -29,12 +29,12 @@ _MARKED_LINE: Final = re.compile(
 class Overview:
     """The verified part of a parent's lines."""
 
-    headline: Statement | None = None
+    headline: CitedStatement | None = None
     """The statement that joins the problems."""
-    first: tuple[Statement, ...] = ()
+    first: tuple[CitedStatement, ...] = ()
     problems: tuple[SharedPattern, ...] = ()
     """Each has at least two findings, and no finding is in two problems."""
-    decisions: tuple[Statement, ...] = ()
+    decisions: tuple[CitedStatement, ...] = ()
     """Decisions that only the reader can make."""
     pairs: tuple[tuple[str, str], ...] = ()
     """Id of a finding, and the key or id of its matching row according to the parent."""
@@ -47,15 +47,15 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
         found = _MARKED_LINE.match(line)
         marked[found[1].upper() if found else ""].append(found[2] if found else line)
 
-    def cited(mark: str, most: int) -> tuple[Statement, ...]:
+    def cited(mark: str, most: int) -> tuple[CitedStatement, ...]:
         parsed = statements("\n".join(marked[mark]), channels)
         return tuple([each for each in parsed if each.findings][:most])
 
-    headline: Statement | None = None
+    headline: CitedStatement | None = None
     for entry in marked["MAIN"]:
-        findings = tuple(dict.fromkeys(id for id in ids_in(entry) if id in channels))
+        findings = list(dict.fromkeys(id for id in ids_in(entry) if id in channels))
         headline = (
-            Statement(SPACED_CITATION_PATTERN.sub("", entry).strip(), findings)
+            CitedStatement(text=SPACED_CITATION_PATTERN.sub("", entry).strip(), findings=findings)
             if findings
             else headline
         )

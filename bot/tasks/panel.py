@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
-from bot.citations import statements
+from bot.citations import CitedStatement, statements
 from bot.reports.documents import (
-    CitedStatement,
     Gap,
     PanelAlarm,
     PanelFinding,
@@ -562,8 +561,7 @@ class Panel(ReportTask[PanelReport]):
         by_id = {f.id: f for f in ranked}
         if ranked:
             text = await self.write(list(self._opening_parts(ranked)), self.fanout.own)
-            cited = [s for s in statements(text, by_id) if s.findings][:MAX_FIRST]
-            self.lines = [CitedStatement(text=s.text, findings=list(s.findings)) for s in cited]
+            self.lines = [s for s in statements(text, by_id) if s.findings][:MAX_FIRST]
         first = [f for f in ranked if f.outcome == "confirmed"] or ranked
         self.lines = self.lines or [
             CitedStatement(text=f.claim, findings=[f.id]) for f in first[:MAX_FIRST]

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 import scopes
-from bot.citations import SPACED_CITATION_PATTERN
+from bot.citations import SPACED_CITATION_PATTERN, CitedStatement
 from bot.reports.documents import (
-    CitedStatement,
     Gap,
     Report,
     SweepReport,

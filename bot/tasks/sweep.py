@@ -11,7 +11,7 @@ from functools import reduce
 
 import aiohttp
 
-from bot.citations import Statement
+from bot.citations import CitedStatement
 from bot.reports.documents import (
     NO_OWNER,
     Gap,
@@ -123,24 +123,24 @@ def make_finding(
     return result
 
 
-def top_line(statement: Statement, findings: Mapping[str, Finding]) -> TopLine:
+def top_line(statement: CitedStatement, findings: Mapping[str, Finding]) -> TopLine:
     """Return a top line with the counts of its cited findings: each named customer once, and the
     unnamed ones."""
     cited_findings = [findings[i] for i in statement.findings]
     customers = distinct([name for f in cited_findings for name in f.customers])
     return TopLine(
         text=statement.text,
-        findings=list(statement.findings),
+        findings=statement.findings,
         customers=len(customers) + sum(f.people for f in cited_findings if not f.customers),
         messages=sum(f.messages for f in cited_findings),
         links=[f.links[0] for f in cited_findings if f.links],
     )
 
 
-def by_count(findings: Sequence[Finding]) -> list[Statement]:
+def by_count(findings: Sequence[Finding]) -> list[CitedStatement]:
     """Return top lines without a model: the first findings, ranked by code."""
     first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
-    return [Statement(f.next_step or f.claim, (f.id,)) for f in first]
+    return [CitedStatement(text=f.next_step or f.claim, findings=[f.id]) for f in first]
 
 
 PLAN_SHARE = 0.75
