@@ -156,7 +156,7 @@ async def run_replay(
 ) -> int:
     """Replay a run; with a model, ask it from the context `start` on (default: the first)."""
     from bot.local_mode import model_client
-    from bot.tasks.replay import Replay, Start, read_record
+    from bot.tasks.replay import Replay, read_record
 
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     settings, store = context.settings, Store(context.database)
@@ -166,12 +166,11 @@ async def run_replay(
     run = await store.run(run_id)
     record = await read_record(store, run, settings.retention.trajectories_days)
     async with AsyncExitStack() as stack:
-        again = None
+        client = None
         if model:
             client = stack.enter_context(model_client(settings, model))
             stack.push_async_callback(client.aclose)
-            again = Start(record, start or next(iter(record.contexts)), client)
-        replay = Replay(record, settings, context.database, again)
+        replay = Replay(record, settings, context.database, client, start or "")
         result = await replay.run()
     found, lines = _replay_json(replay), [_replay_text(replay)]
     if model:

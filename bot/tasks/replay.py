@@ -167,43 +167,16 @@ async def read_record(store: Store, run: StoredRun, days: int | None) -> Record:
 
 
 @dataclass
-class Start:
-    """Where a replay starts to call the model again: at the first request of a context."""
-
-    record: Record
-    context: str
-    model: ModelClient
-
-    def __post_init__(self) -> None:
-        if self.context not in self.record.contexts:
-            contexts = ", ".join(self.record.contexts)
-            text = f"The run {self.record.run.id} has no context {self.context!r}."
-            raise SetupError("no_context", text, f"Its contexts: {contexts}.")
-        own = (n for (context, _), n in self.record.order.items() if context == self.context)
-        self._first, self._place = min(own, default=0), self.record.contexts[self.context]
-
-    def reaches(self, context: str, seq: int | None = None) -> bool:
-        """Return whether a context, or this step of a parent of it, comes after the start."""
-        place = self.record.contexts.get(context)
-        if place is None or place >= self._place:
-            return True
-        if context not in self.record.parents or seq is None:
-            return False
-        later = (
-            n for (other, at), n in self.record.order.items() if other == context and at >= seq
-        )
-        return min(later, default=self._first) >= self._first
-
-
-@dataclass
 class Replay:
     """One replay: its input, and its departures from the record."""
 
     record: Record
     settings: Settings
     database: Database
-    start: Start | None = None
-    """None = the record answers all."""
+    model: ModelClient | None = None
+    """The model to call again; None = the record answers all."""
+    start: str = ""
+    """The context whose first request is the first to call it; empty = the first one."""
     departures: list[Departure] = field(default_factory=list)
     repeated_calls: set[Call] = field(default_factory=set)
     """Recorded calls that were repeated."""
@@ -217,10 +190,24 @@ class Replay:
         self.results = self.record.tool_results()
         entries = self.record.trajectory.entries
         self.origins = {(e.context, e.hash): e.origin for e in entries}
+        self.start = self.start or next(iter(self.record.contexts))
+        if self.start not in self.record.contexts:
+            contexts = ", ".join(self.record.contexts)
+            text = f"The run {self.record.run.id} has no context {self.start!r}."
+            raise SetupError("no_context", text, f"Its contexts: {contexts}.")
 
     def is_live(self, context: str, seq: int | None = None) -> bool:
-        """Return whether this context calls the model again."""
-        return self.start is not None and self.start.reaches(context, seq)
+        """Return whether a context, or this step of a parent, calls the model again."""
+        if self.model is None:
+            return False
+        order, contexts = self.record.order.items(), self.record.contexts
+        if contexts.get(context, len(contexts)) >= contexts[self.start]:
+            return True
+        if context not in self.record.parents or seq is None:
+            return False
+        first = min((n for (each, _), n in order if each == self.start), default=0)
+        later = (n for (each, at), n in order if each == context and at >= seq)
+        return min(later, default=first) >= first
 
     @property
     def ordered(self) -> list[Departure]:
@@ -286,7 +273,7 @@ class Replay:
     def _run(self) -> Run:
         task_record, limits = self.record.task, self.record.task.limits
         caps = WITHOUT_LIMIT
-        if self.start:
+        if self.model:
             caps = Caps.of(limits)
         unopened = {name: partial(self._client, name) for name in task_record.clients}
         return ReplayedRun(
@@ -305,23 +292,10 @@ class Replay:
 
     def _client(self, name: str) -> object:
         if name == GMAIL:
-            return _no_mailbox(self)
+            return object.__new__(Gmail)  # nothing is read: what was read are steps
         return self.end(
             "p1", 1, f"{name.rpartition(':')[2]} would be used, which is not in the record."
         )
-
-
-def _no_mailbox(replay: Replay) -> Gmail:
-    """Return a mailbox that cannot be read."""
-
-    class NoMailbox(Gmail):
-        def __init__(self) -> None:
-            """Connect to nothing."""
-
-        def __getattr__(self, name: str) -> NoReturn:
-            replay.end("p1", 1, "the mailbox would be read, which the record does not hold.")
-
-    return NoMailbox()
 
 
 def _task(record: Record, place: ReplayPlace, run: Run) -> Ask | Sweep | Triage | Panel:
@@ -425,9 +399,9 @@ class ReplayModel(ModelClient):
     async def complete(self, call: ModelCall, run: Run) -> ModelReply:
         replay, (_, context, seq), on_text = self.replay, call.place, call.spec.on_text
         at = (context, seq)
-        if replay.start and replay.is_live(*at):
+        if replay.model and replay.is_live(*at):
             replay.live_calls.add(at)
-            return await replay.start.model.complete(call, run)
+            return await replay.model.complete(call, run)
         step = replay.record.step(at, "model", ModelStep)
         if at not in replay.record.requests or step is None or step.reply is None:
             replay.end(context, replay.number(at), "it is made now, and is not recorded.")
