@@ -51,13 +51,16 @@ BOLD, PLAIN = "\ue010", "\ue011"
 """Start and end of bold text for `say`: private characters, which `scopes.clean` removes."""
 
 
+def without_bold(text: str) -> str:
+    return text.replace(BOLD, "").replace(PLAIN, "")
+
+
 def say(text: str) -> None:
     """Print a text; with bold only on a terminal."""
-    is_tty = sys.stdout.isatty()
     text = printable(text)
-    for mark, code in ((BOLD, "\x1b[1m"), (PLAIN, "\x1b[0m")):
-        text = text.replace(mark, code if is_tty else "")
-    _print(text)
+    if sys.stdout.isatty():
+        text = text.replace(BOLD, "\x1b[1m").replace(PLAIN, "\x1b[0m")
+    _print(without_bold(text))
 
 
 def tell(text: str) -> None:

@@ -23,6 +23,7 @@ from bot.reports.problems import days_since, is_urgent
 from bot.reports.sweep import sweep_view
 from bot.reports.sweep_details import MOST_FINDINGS
 from bot.reports.text import report_text
+from bot.terminal import without_bold
 
 Json = dict[str, Any]
 ACTIVE = re.compile(r"(?<!\\)(?:\\\\)*[\[\]<>`~]")
@@ -33,7 +34,7 @@ QUOTE = re.compile(r"^> ", re.MULTILINE)
 
 def text_of(document: Json) -> str:
     """Return the report as text, on one line."""
-    return " ".join(report_text(sweep_report(document)).split())
+    return " ".join(without_bold(report_text(sweep_report(document))).split())
 
 
 def rows(document: Json) -> list[dict[str, str]]:
@@ -99,7 +100,7 @@ def test_urgent_tasks_come_first_with_their_near_deadline() -> None:
     lines = [{"text": f"Eva Sol: call Bar {n}", "findings": [f"F1.{n}"]} for n in (1, 2)]
     text = text_of(swept(section("a", *found), top_lines=lines))
     assert "DO FIRST 1. Eva Sol: call Bar 2 [1] ↗1 · due today, Sat 15 Mar OPEN" in text
-    assert "Eva Sol · [2] call Bar 1 ↗2" in text.partition("by person")[2]
+    assert "Eva Sol • [2] call Bar 1 ↗2" in text.partition("BY PERSON")[2]
 
 
 def test_the_short_form_of_a_long_report_leaves_out_its_details() -> None:
@@ -133,7 +134,7 @@ def test_issue_without_news_is_listed_first_only_if_it_is_severe() -> None:
     one = finding("F1.1", severity="low", change="open", age_days=5)
     text = text_of(swept(section("a", one), compared=BEFORE, still_open=kept))
     assert "DO FIRST 1. #csm-es: Payments fail · STILL OPEN 12 days ↗1 OPEN PROBLEMS" in text
-    assert "○ 1. STILL OPEN 5 days Issue F1.1" in text
+    assert "1. ○ STILL OPEN 5 days Issue F1.1" in text
 
 
 def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case() -> None:
@@ -147,18 +148,16 @@ def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case()
     assert f"DO FIRST 1. {task}" in text
 
 
-def test_customer_is_listed_once_with_the_last_message_of_all_its_threads() -> None:
+def test_shared_problem_has_a_line_for_each_finding_with_all_its_customers() -> None:
     bug: Json = {"severity": "medium", **TRACKED}
-    first = {"customer": "Bar 1", "since": "2025-03-01T08:00:00Z"}
-    first["waits_since"] = "2025-03-14T08:00:00Z"
-    again = {**first, "waits_since": "2025-03-13T08:00:00Z"}
     found = [
-        finding("F1.1", customers=["Bar 1"], cases=[first], **bug),
-        finding("F1.2", customers=["Bar 1", "Bar 2"], cases=[again], **bug),
+        finding("F1.1", "solved", customers=["Bar 1"], **bug),
+        finding("F1.2", customers=[f"Bar {n}" for n in range(2, 7)], **bug),
     ]
-    table = text_of(swept(section("a", *found))).partition("Customer Opened")[2]
-    assert "No reply since ◐ Bar 1 1 Mar 14 Mar unsolved" in table
-    assert table.count("◐ Bar 1") == 1
+    lines = text_of(swept(section("a", *found))).partition("1 solved · in the tracker")[2]
+    names = "Bar 2, Bar 3, Bar 4, Bar 5, Bar 6"
+    assert f"• ◐ {names} · #a · open since 4 Mar (11 days, Bar 2) · unsolved · money" in lines
+    assert lines.index("Bar 6") < lines.index("• ✓ Bar 1 · #a")
 
 
 def test_owner_of_one_finding_is_proposed_for_the_other_findings_of_its_problem() -> None:
@@ -270,7 +269,7 @@ def test_report_counts_omitted_findings_and_says_where_they_are(
     render: Callable[[SweepReport], str], elsewhere: str
 ) -> None:
     many = (finding(f"F1.{n}", "waiting") for n in range(MOST_FINDINGS + 10))
-    text = render(sweep_report(swept(section("a", *many))))
+    text = without_bold(render(sweep_report(swept(section("a", *many)))))
     assert len(re.findall(r"[ *]Issue F1\.", text)) == MOST_FINDINGS
     assert f"10 more, left out here: {elsewhere}" in " ".join(text.split())
 

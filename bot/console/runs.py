@@ -30,6 +30,7 @@ from bot.storage.database import Database
 from bot.storage.requests import BAD, GOOD, SCHEDULE_KIND, RequestQueue
 from bot.storage.run_index import asks, ids_named
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
+from bot.terminal import without_bold
 from subagents.brief import SpawnedBrief, brief_of
 from subagents.budget import NANOUSD_PER_USD
 from subagents.gate import Decision
@@ -356,8 +357,8 @@ class RunPages:
         except ValidationError:
             return "This result was stored by another version, which can show it."
         if isinstance(document, AnswerDocument):
-            return answer_text(document, whole=True)
-        return report_text(document, self.console.settings.triage.categories)
+            return without_bold(answer_text(document, whole=True))
+        return without_bold(report_text(document, self.console.settings.triage.categories))
 
     async def _run(self, request: Request) -> StoredRun | Response:
         """Return the run in the address, or a page that reports that there is none."""

@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from io import StringIO
 from itertools import groupby
 from zoneinfo import ZoneInfo
-
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from bot.citations import CITATION_PATTERN, Links, ids_in
 from bot.reports.documents import AnswerDocument
 from bot.reports.frame import ending, gaps, messages_of, price
 from bot.reports.sources import Source, numbers_of, sources_of
-from bot.reports.text import MOST_GAPS, WIDTH, wrap
-from bot.reports.view import EMPTY_PLACEHOLDER
-from bot.slack.markdown import (
-    CITATIONS,
-    Leaf,
-    Numbers,
-    RichPart,
-    RichTable,
-    harmless,
-    parse,
-)
-from bot.terminal import BOLD, PLAIN
+from bot.reports.text import MOST_GAPS, terminal_lines, wrap
+from bot.slack.markdown import CITATIONS, Numbers, harmless
 from config.words import current, phrase
 from scopes.clean import printable
 from scopes.tool import format_count, one_line, size_of
 
 MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
-COLUMN_GAP = 2
-"""Spaces between the columns of a table."""
-BULLETS = ("•", "◦", "▪")
 
 
 def answer_text(document: AnswerDocument, *, whole: bool = False) -> str:
@@ -47,7 +27,9 @@ def answer_text(document: AnswerDocument, *, whole: bool = False) -> str:
     numbers = numbers_of(document)
     text = _number(printable(document.answer.strip()), document, numbers)
     how = "" if document.status == "partial" and gaps(document) else ending(document)
-    lines = [*_prose(text), *(["", *wrap(how)] if how else [])]
+    body = harmless(text)
+    shown = terminal_lines(body, Links(request=text))  # addresses were checked when it was written
+    lines = [*shown, *(["", *wrap(how)] if how else [])]
     sources = sources_of(document, numbers)
     lines += ["", phrase("sources"), *_sources(document, sources, whole)] if sources else []
     if files := ", ".join(f"{f.name} ({size_of(f.bytes)})" for f in document.files or ()):
@@ -78,89 +60,6 @@ def _ranges(numbers: Iterable[int]) -> Iterator[str]:
             yield f"[{first}–{rest[-1]}]"
         else:
             yield from (f"[{number}]" for number in (first, *rest))
-
-
-def _prose(text: str) -> Iterator[str]:
-    """Yield the lines of Markdown as a terminal shows them."""
-    links = Links(request=text)  # addresses were checked when the text was written
-    before = ""
-    for part in parse(harmless(text), links):
-        kind = "table" if isinstance(part, RichTable) else part.kind
-        lines = list(_table(part) if isinstance(part, RichTable) else _part(part))
-        apart = "table" in (before, kind) or (kind == "list" and before != "list")
-        yield from ("", *lines) if before and apart and lines and lines[0] else lines
-        before = kind
-
-
-def _part(part: RichPart) -> Iterator[str]:
-    if part.kind == "list":
-        yield from _list(part)
-    elif part.kind == "preformatted":
-        yield from (f"    {line}" for leaf in part.leaves for line in leaf.shown.splitlines())
-    else:
-        mark = "> " if part.kind == "quote" else ""
-        for line in _style(part.leaves).rstrip("\n").split("\n"):
-            yield from wrap(mark + line, mark or ("  " if line.startswith(BULLETS) else ""))
-
-
-def _list(part: RichPart) -> Iterator[str]:
-    level = part.indent
-    for n, item in enumerate(part.items, part.first):
-        mark = f"{n}." if part.ordered else BULLETS[min(level, len(BULLETS) - 1)]
-        lead = f"{'  ' * level}{mark} "
-        first, *rest = _style(item).split("\n")
-        yield from wrap(lead + first, " " * len(lead))
-        for line in rest:
-            yield from wrap(" " * len(lead) + line, " " * len(lead))
-
-
-def _style(leaves: Sequence[Leaf]) -> str:
-    """Return the text of leaves, with bold words between marks that `say` prints in bold."""
-    return "".join(
-        f"{BOLD}{leaf.shown}{PLAIN}" if "bold" in leaf.styles else leaf.shown
-        for leaf in leaves
-        if leaf.shown
-    )
-
-
-def _table(table: RichTable) -> Iterator[str]:
-    """Yield a table in columns that fit their cells, with wide cells on several lines; if that
-    would break words, yield each row as a list."""
-    head, *rows = (
-        ["".join(leaf.shown for leaf in cell) or EMPTY_PLACEHOLDER for cell in row]
-        for row in table.rows
-    )
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, COLUMN_GAP, 0, 0))
-    columns = zip(head, table.sides, _widths([head, *rows]), strict=True)
-    for title, side, width in columns:
-        shown.add_column(Text(title), justify=side, overflow="fold", max_width=width)
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    out = Console(file=StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
-    with out.capture() as printed:
-        out.print(shown)
-    text = printed.get()
-    if all(word in text for row in (head, *rows) for cell in row for word in cell.split()):
-        title, *lines = (line.rstrip() for line in text.splitlines())
-        yield from (f"{BOLD}{title}{PLAIN}", *lines)
-        return
-    for first, *cells in rows:
-        fields = [f"{title}: {cell}" for title, cell in zip(head[1:], cells, strict=True)]
-        yield from wrap(f"{BULLETS[0]} {BOLD}{first}{PLAIN} · {' · '.join(fields)}", "  ")
-
-
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return a width for each column: its longest word, plus an equal share of the free space, up
-    to the width of its cells."""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(cell_len(w) for cell in c for w in (*cell.split(), "")) or 1 for c in columns]
-    missing = [max(map(cell_len, c)) - width for c, width in zip(columns, widths, strict=True)]
-    free = max(0, WIDTH - sum(widths) - COLUMN_GAP * (len(widths) - 1))
-    order = sorted(range(len(widths)), key=missing.__getitem__)
-    for remaining, column in zip(range(len(order), 0, -1), order, strict=True):
-        more = min(missing[column], free // remaining)
-        widths[column], free = widths[column] + more, free - more
-    return widths
 
 
 def _sources(document: AnswerDocument, sources: dict[int, Source], whole: bool) -> Iterator[str]:

@@ -169,7 +169,7 @@ def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[Rep
     threads = _Threads(document, categories, {v.thread_id: n for n, v in enumerate(order, 1)})
     for layout in layouts:
         groups = tuple(threads.group(block) for block in layout.blocks)
-        yield ReportSection(layout.title, groups, is_urgent=True, fold=layout.fold)
+        yield ReportSection(layout.title, groups, fold=layout.fold)
 
 
 def _urgent_blocks(
@@ -251,8 +251,6 @@ class _Threads:
             title,
             known,
             is_full=block.is_full,
-            is_numbered=True,
-            is_short=not block.is_full,
             fold=block.fold,
         )
 
@@ -306,7 +304,7 @@ class _Threads:
             ),
             url=_link(verdict),
             title=(
-                Bold(f"{DOTS[verdict.priority]} {number}. {lead}{from_.full}"),
+                Bold(f"{DOTS[verdict.priority]} {lead}{from_.full}"),
                 f": {subject}{after}",
             ),
             details=(
@@ -346,7 +344,7 @@ def _last_digest(document: TriageReport, last: EarlierDigest) -> ReportSection:
     show = phrase("digest.print", run=clean_text(last.run_id, 80))
     fold = Button(SHOW, phrase("button.show_again"), names(last.run_id, WHOLE_DIGEST))
     title = phrase("digest.last", at=_clock(last.at, document))
-    return ReportSection(title, (), more=show, is_urgent=True, fold=fold)
+    return ReportSection(title, (), more=show, fold=fold)
 
 
 def _clock(at: str, document: TriageReport) -> str:
@@ -366,7 +364,7 @@ def find_section(view: ReportView, value: str) -> ReportSection | None:
             return replace(section, fold=None)
         for group in section.groups:
             if group.fold and group.fold.value == value:
-                return ReportSection(section.title, (replace(group, fold=None),), is_urgent=True)
+                return ReportSection(section.title, (replace(group, fold=None),))
     return None
 
 
@@ -384,7 +382,7 @@ def _lists(document: TriageReport) -> Iterator[ReportSection]:
         if lines:
             fold = _fold(document, id, len(threads)) if len(lines) > MAX_UNFOLDED_ROWS else None
             title = f"{phrase(f'digest.{id}')} ({len(threads):,})"
-            yield ReportSection(title, (Group(entries_of(lines)),), is_urgent=True, fold=fold)
+            yield ReportSection(title, (Group(entries_of(lines)),), fold=fold)
 
 
 def _split(document: TriageReport) -> tuple[list[ThreadVerdict], ...]:

@@ -115,11 +115,11 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
     for outcome in OUTCOMES:
         if found := _of(document, outcome):
             shown = found[:MOST_SHOWN]
-            group = Group(_entries(shown, numbers), is_full=True, is_numbered=True)
+            group = Group(_entries(shown, numbers), is_full=True)
             more = len(found) - len(shown)
             rest = phrase("more", n=more) if more else ""
             title = f"{phrase(f'panel.{outcome}')} ({len(found):,})"
-            yield ReportSection(title, (group,), more=rest, is_urgent=outcome == "confirmed")
+            yield ReportSection(title, (group,), more=rest, is_apart=outcome == "disputed")
     fixed = document.fixed
     for title, rows in (
         (
@@ -156,14 +156,13 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
     facts = [phrase(f"panel.{finding.severity}"), clean_text(finding.category, NAME)]
     facts += [phrase(f"panel.{finding.change}")] if finding.change else []
     title: Line = (
-        Bold(f"{MARKS[finding.severity]} {number}. {clean_text(finding.claim, CLAIM)}"),
+        Bold(f"{MARKS[finding.severity]} {clean_text(finding.claim, CLAIM)}"),
         f" · {', '.join(facts)} · ",
         Code(clean_text(finding.place, NAME)),
     )
     return Entry(
         id=finding.id,
         number=number,
-        row=(_row(finding.severity, f"{number}. {finding.claim}", finding.place),),
         url=_link(finding),
         title=title,
         quotes=tuple(clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES]),

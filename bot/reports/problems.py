@@ -307,8 +307,8 @@ def _thread_customers(finding: SweepFinding) -> dict[str, list[str]]:
 
 
 def thread_links(finding: SweepFinding) -> tuple[Link, ...]:
-    """Return the first Slack link of each thread, with the customers in it."""
-    return tuple(Link(", ".join(names), url) for url, names in _thread_customers(finding).items())
+    """Return the first Slack link of each thread."""
+    return tuple(Link("", url) for url in _thread_customers(finding))
 
 
 def customer_links(text: str, findings: Iterable[SweepFinding]) -> tuple[Link, ...]:

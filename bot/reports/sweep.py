@@ -362,7 +362,7 @@ class _Sweep:
         status = "" if section.status == "complete" else words(section.status)
         found = first_clause(prose(section.summary, CLAIM)) if status or not numbers else ""
         shown = filter(None, (open_text, people, resting, status, found))
-        return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
+        return f"{dot} ", Bold(f"#{_name(section)}"), f" {' · '.join(shown)}"
 
     # ---- the sections
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress, groupby
+from dataclasses import dataclass
+from itertools import groupby
 
 from bot.reports.documents import KnownIssue, SweepFinding, TopLine
 from bot.reports.formats import clean_text, prose
@@ -16,7 +16,7 @@ from bot.reports.problems import (
     FINISHED_STATES,
     LINE,
     MAX_LISTED_CHARS,
-    MOST_CUSTOMERS,
+    MOST_FULL,
     NAME,
     QUOTE,
     SENTENCE,
@@ -38,19 +38,16 @@ from bot.reports.view import (
     EMPTY_PLACEHOLDER,
     Bold,
     Entry,
-    EntryTable,
     Group,
     Highlight,
     Line,
     Link,
     Reference,
     ReportSection,
-    Row,
     entries_of,
     with_links,
 )
 from subagents.contracts import NEEDS_ACTION
-from subagents.result import CustomerCase
 
 MOST_FIRST = 6
 """Maximum number of lines at the top of a report."""
@@ -327,7 +324,7 @@ class SweepDetails:
         facts, member = self.facts, problem.active[0]
         finding = member.finding
         claim = facts.title(problem)
-        mark = " ".join(filter(None, (facts.dot(finding), f"{number}.", facts.change(finding))))
+        mark = " ".join(filter(None, (facts.dot(finding), facts.change(finding))))
         is_pressing = is_urgent(finding, facts.at)
         claim = claim if is_pressing else first_clause(claim)
         quotes = finding.quotes[-MOST_QUOTES:] if is_pressing else []
@@ -337,13 +334,11 @@ class SweepDetails:
             name = " ".join(filter(None, parts))
             details += [" · ", facts.tracker_link(finding.tracker, name)]
         details.append(f"\n{self._note(finding)}")
-        head = Bold(mark)
         return Entry(
-            row=(head,),
             url=slack_link(finding.links),
             id=finding.id,
             number=number,
-            title=(head, " ", Bold(claim)),
+            title=(f"{mark} ", Bold(claim)),
             quotes=tuple(filter(None, (clean_text(each, QUOTE) for each in quotes))),
             details=tuple(details),
         )
@@ -353,9 +348,7 @@ class SweepDetails:
         facts, cases, finding = self.facts, member.cases(), member.finding
         found = filter(None, (clean_text(case.customer, NAME) for case in cases))
         names = [facts.also(name, number) for name in dict.fromkeys(found)]
-        more = f" +{len(names) - MOST_CUSTOMERS}" if names[MOST_CUSTOMERS:] else ""
-        named = ", ".join(names[:MOST_CUSTOMERS]) + more
-        named = named or self.words("customers", n=finding.people)
+        named = facts.some(names, MOST_FULL) or self.words("customers", n=finding.people)
         amounts = [clean_text(c.amount, AMOUNT) for c in cases] if len(cases) == 1 else []
         whose = clean_text(cases[0].customer, NAME) if len(names) > 1 else ""
         place = f"#{clean_text(member.market, NAME)}"
@@ -373,7 +366,7 @@ class SweepDetails:
     # ---- a problem that several share
 
     def _shared_problem(self, number: int, problem: SweepProblem) -> Entry:
-        """Return a problem with a table of all its customers."""
+        """Return a problem with a line for each of its findings, urgent ones first."""
         facts, lead = self.facts, problem.active[0]
         markets = list(dict.fromkeys(clean_text(m.market, NAME) for m in problem.members))
         more = f" +{len(markets) - MOST_MARKETS}" if markets[MOST_MARKETS:] else ""
@@ -383,41 +376,23 @@ class SweepDetails:
             details += [" · ", facts.tracker_link(problem.tracker)]
         elif problem.is_untracked:
             details.append(f" · {self.words('untracked')}")
-        head = Bold(f"{facts.dot(lead.finding)} {number}. {facts.title(problem)}")
+        members = sorted(problem.members, key=lambda member: member.order)
         return Entry(
-            row=(head,),
             id=lead.finding.id,
             number=number,
-            title=(head,),
+            title=(f"{facts.dot(lead.finding)} ", Bold(facts.title(problem))),
             details=tuple(details),
-            table=self._table(number, problem),
+            lines=tuple(self._case(number, member) for member in members),
         )
 
-    def _table(self, number: int, problem: SweepProblem) -> EntryTable:
-        """Return the customers of a problem, each once, urgent ones first, finished ones last."""
-        words, since = self.words, unanswered(problem)
-        seen, rows = set[str](), list[Row]()
-        for member in sorted(problem.members, key=lambda member: member.order):
-            cases = [case for case in member.cases() if case.customer not in seen]
-            seen |= {case.customer for case in cases}
-            cells = self._cells(number, member, cases or member.cases(), since)
-            note = self._row_note(member.finding)
-            rows.append(Row(cells, note, thread_links(member.finding)))
-        columns = ["customer", "market", "opened", "unanswered", "amount"]
-        lines = [line for row in rows for line in row.cells]
-        markets = {line[1] for line in lines}
-        has_later, has_amounts = (any(line[n] for line in lines) for n in (3, 4))
-        kept = [True, len(markets) > 1, True, has_later, has_amounts]
-        return EntryTable(
-            columns=tuple(words(f"column.{name}") for name in (*compress(columns, kept), "next")),
-            rows=tuple(
-                replace(row, cells=tuple(tuple(compress(line, kept)) for line in row.cells))
-                for row in rows
-            ),
-        )
+    def _case(self, number: int, member: Member) -> Line:
+        """Return the line of a finding of a shared problem, finished ones with a check mark."""
+        finding = member.finding
+        text = f"{self._who(number, member)} · {self._case_note(finding)}"
+        return (f"{self.facts.dot(finding)} {text}", *thread_links(finding))
 
-    def _row_note(self, finding: SweepFinding) -> str:
-        """Return the note of a row; for an open issue also why it is severe and what they want."""
+    def _case_note(self, finding: SweepFinding) -> str:
+        """Return what is said of it; for an open issue also why it is severe and what they want."""
         wants = prose(finding.wants, SENTENCE)
         reason = first_clause(prose(finding.severity_reason, SENTENCE), FEW_WORDS).rstrip(".")
         shows_reason = finding.severity == "high" or not wants
@@ -425,20 +400,3 @@ class SweepDetails:
         what = (reason, wants) if reason or wants else (first_clause(self.facts.claim(finding)),)
         note = self._note(finding, *what)
         return " · ".join(filter(None, (self.facts.change(finding), note)))
-
-    def _cells(
-        self, number: int, member: Member, cases: Sequence[CustomerCase], since: dict[str, str]
-    ) -> tuple[tuple[str, ...], ...]:
-        """Return the line of each of these customers.
-
-        `since`: time since when each of them has had no reply.
-        """
-        facts, market = self.facts, f"#{clean_text(member.market, NAME)}"
-        cells = []
-        for case in cases:
-            name = facts.also(clean_text(case.customer, NAME), number) or EMPTY_PLACEHOLDER
-            opened = facts.day(case.since) if case.since else EMPTY_PLACEHOLDER
-            at = since.get(case.customer)
-            day, amount = facts.day(at) if at else "", clean_text(case.amount, AMOUNT)
-            cells.append((f"{facts.dot(member.finding)} {name}", market, opened, day, amount))
-        return tuple(cells)

@@ -13,8 +13,6 @@ DOTS = {"high": "●", "medium": "◐", "low": "○"}
 """A dot for each severity or priority, the highest first."""
 EMPTY_PLACEHOLDER = "–"
 """Placeholder for an empty text."""
-DITTO = "″"
-"""Replaces a note that is already in a line above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,38 +82,16 @@ class Button:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Lines of a table that share a note."""
-
-    cells: tuple[tuple[str, ...], ...]
-    """The cells of each line, one for each column before the notes."""
-    note: str = ""
-    links: tuple[Link, ...] = ()
-    """A link to each of its threads, with the customers in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EntryTable:
-    columns: tuple[str, ...]
-    """Titles; the last one is for the notes."""
-    rows: tuple[Row, ...]
-
-    @property
-    def size(self) -> int:
-        return sum(len(row.cells) for row in self.rows)
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A finding, a known issue, a mail thread, or a sentence."""
 
-    row: Line
+    row: Line = ()
     """The entry in a list."""
     url: str = ""
     """Link to its thread; empty if the document has none."""
     id: str = ""
     number: int = 0
-    """Its number in the report, from 1, which highlights refer to."""
+    """Its number in the report, from 1, which highlights refer to; 0 for none."""
     title: Line = ()
     """Its first line if it is shown in full."""
     details: Line = ()
@@ -126,8 +102,8 @@ class Entry:
     """A proposed reply, after the details; it may have several lines."""
     name: str = ""
     """Name of its sender, shown next to the button that opens a folded group."""
-    table: EntryTable | None = None
-    """Shown below everything else."""
+    lines: tuple[Line, ...] = ()
+    """A list below everything else."""
     buttons: tuple[Button, ...] = ()
 
 
@@ -140,12 +116,7 @@ class Group:
     intro: tuple[Highlight, ...] = ()
     """Lines about all its entries."""
     is_full: bool = False
-    """Whether its entries are shown in full rather than as a list, unless it or its section is
-    folded."""
-    is_numbered: bool = False
-    """Whether the list shows the numbers of its entries."""
-    is_short: bool = False
-    """Whether a terminal shows its entries without their links."""
+    """Whether its entries are shown in full rather than as a list, unless it is folded."""
     fold: Button | None = None
     """The button that opens it, where there are buttons; before that, only names of entries are
     shown."""
@@ -157,8 +128,6 @@ class ReportSection:
     groups: tuple[Group, ...]
     more: str = ""
     """Sentence about omitted entries; empty if there are none."""
-    is_urgent: bool = False
-    """Whether it belongs to the first message."""
     is_apart: bool = False
     """Whether it starts a new message."""
     is_detail: bool = False

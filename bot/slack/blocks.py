@@ -299,25 +299,6 @@ def weight(blocks: Sequence[Block]) -> int:
     return size(blocks) + 4 * sum(map(written.count, "&<>"))
 
 
-def numbered_list(items: Sequence[Element], first: int = 1) -> Element:
-    """Return a list whose numbers begin with `first`."""
-    offset = {"offset": first - 1} if first > 1 else {}
-    return {"type": "rich_text_list", "style": "ordered", "elements": list(items), **offset}
-
-
-def bullet_list(items: Sequence[Element]) -> Element:
-    return {"type": "rich_text_list", "style": "bullet", "elements": list(items)}
-
-
-def quote(paragraph: Element) -> Element:
-    return {"type": "rich_text_quote", "elements": paragraph["elements"]}
-
-
-def link(url: str, text: str) -> Element | None:
-    """Return a link; None if there is no address."""
-    return {"type": "link", "url": url, "text": text} if url else None
-
-
 def button(action: str, words: str, **more: Any) -> Block:
     """Return a button; `more` may be its value, its style, its address, its confirmation."""
     return {"type": "button", "action_id": action, **more, "text": plain_text_block(words, 75)}
