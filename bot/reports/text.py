@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -151,9 +150,8 @@ def _table(table: RichTable) -> Iterator[str]:
         for row in table.rows
     )
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, COLUMN_GAP, 0, 0))
-    columns = zip(head, table.sides, _widths([head, *rows]), strict=True)
-    for title, side, width in columns:
-        shown.add_column(Text(title), justify=side, overflow="fold", max_width=width)
+    for title, side in zip(head, table.sides, strict=True):
+        shown.add_column(Text(title), justify=side, overflow="fold")
     for row in rows:
         shown.add_row(*map(Text, row))
     out = Console(file=StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
@@ -167,20 +165,6 @@ def _table(table: RichTable) -> Iterator[str]:
     for first, *cells in rows:
         fields = [f"{title}: {cell}" for title, cell in zip(head[1:], cells, strict=True)]
         yield from wrap(f"{BULLETS[0]} {BOLD}{first}{PLAIN} · {' · '.join(fields)}", "  ")
-
-
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return a width for each column: its longest word, plus an equal share of the free space, up
-    to the width of its cells."""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(cell_len(w) for cell in c for w in (*cell.split(), "")) or 1 for c in columns]
-    missing = [max(map(cell_len, c)) - width for c, width in zip(columns, widths, strict=True)]
-    free = max(0, WIDTH - sum(widths) - COLUMN_GAP * (len(widths) - 1))
-    order = sorted(range(len(widths)), key=missing.__getitem__)
-    for remaining, column in zip(range(len(order), 0, -1), order, strict=True):
-        more = min(missing[column], free // remaining)
-        widths[column], free = widths[column] + more, free - more
-    return widths
 
 
 def run_text(run: StoredRun, subagents: Sequence[StoredSubagent]) -> str:
