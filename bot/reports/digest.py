@@ -505,7 +505,7 @@ def _coverage_line(document: TriageReport) -> str:
 def _lead(document: TriageReport) -> Iterator[str]:
     yield "" if document.unchanged_since else _period(document)
     yield _summary(document)
-    yield incomplete_reason(document, "digest.ended")
+    yield incomplete_reason(document)
     yield phrase("offline") if document.model == "offline" else ""
 
 

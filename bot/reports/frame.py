@@ -53,13 +53,11 @@ REASON, COMMENT = "reason", "comment"
 MAX_COMMENT = 1_000
 WHY_BAD = ("wrong", "missing", "off_topic")
 """Reasons that the form offers."""
-REQUEST_STOP_REASONS = (
+REASONS = (
     *("cost", "time", "tokens", "steps", "rate_limit", "model_error", "tool_error"),
-    "invalid_output",
+    *("invalid_output", "needs_context", "injection", "user"),
 )
-"""Reasons why a request ended for which its answer has its own text."""
-REASONS = (*REQUEST_STOP_REASONS, "needs_context", "injection", "user")
-"""Reasons why a subagent ended for which there is a text."""
+"""Reasons why a request or a subagent ended for which there is a text."""
 
 
 def stopped_line(document: Document) -> str:
@@ -73,11 +71,11 @@ def stopped_line(document: Document) -> str:
     return phrase("answer.stopped", n=total - done, done=current().number(done), things=things)
 
 
-def incomplete_reason(document: Report, key: str) -> str:
-    """Return why a report is not complete; empty if it is. Keys of its texts begin with `key`."""
+def incomplete_reason(document: Report) -> str:
+    """Return why a report is not complete; empty if it is."""
     if document.status == "cancelled":
         return stopped_line(document)
-    return "" if document.status == "complete" else phrase(f"{key}_{document.status}")
+    return "" if document.status == "complete" else phrase(f"ended_{document.status}")
 
 
 def _progress(document: Document) -> tuple[int, int, str]:
@@ -103,9 +101,8 @@ def ending(document: AnswerDocument) -> str:
         return ""
     if document.status == "cancelled":
         return stopped_line(document)
-    if document.stopped_by in REQUEST_STOP_REASONS:
-        return phrase(f"answer.stopped_{document.stopped_by}")
-    return phrase("answer.failed" if document.status == "failed" else "answer.incomplete")
+    how = phrase("answer.failed" if document.status == "failed" else "answer.incomplete")
+    return f"{how} {why_sentence(document.stopped_by)}".rstrip()
 
 
 def is_small_talk(document: AnswerDocument) -> bool:
@@ -134,6 +131,11 @@ def gap_text(gap: Gap) -> str:
 def why_ended(stopped_by: str) -> str:
     """Return why a subagent stopped, in words for a user."""
     return phrase(f"ended.{stopped_by if stopped_by in REASONS else 'none'}")
+
+
+def why_sentence(stopped_by: str) -> str:
+    """Return the same as a sentence; empty if there is no text for it."""
+    return f"{capital(why_ended(stopped_by))}." if stopped_by in REASONS else ""
 
 
 def footer(document: Document, sources: int) -> Block:

@@ -10,7 +10,7 @@ from bot.reports.documents import (
     PanelVerdict,
 )
 from bot.reports.formats import clean_text
-from bot.reports.frame import cost_line, gaps
+from bot.reports.frame import cost_line, gaps, incomplete_reason
 from bot.reports.view import (
     DOTS,
     Bold,
@@ -93,6 +93,8 @@ def _lead(document: PanelReport) -> Iterator[str]:
     if document.status == "partial" and not gaps(document):
         if any(each.is_cut for each in document.phases):
             yield phrase("panel.ended_early")
+    elif document.status == "partial":
+        yield incomplete_reason(document)
     elif document.status != "complete":
         yield phrase(f"panel.ended_{document.status}")
     if document.model == "offline":

@@ -178,7 +178,7 @@ class _Sweep:
         totals = words("period", start=start, end=end), channels, read, without
         yield " · ".join(filter(None, totals))
         yield self._headline()
-        yield incomplete_reason(document, "ended")
+        yield incomplete_reason(document)
         yield words("offline") if document.model == "offline" else ""
 
     def _headline(self) -> str:
