@@ -149,7 +149,7 @@ def stored_document(shell: Shell) -> Json:
 
 def markdown(document: Json) -> str:
     report = SweepReport.model_validate(document)
-    return report_markdown(report, place="assistant sweep --json") + "\n"
+    return report_markdown(report) + "\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

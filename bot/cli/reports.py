@@ -55,7 +55,7 @@ class SweepOptions:
 
 def run_sweep(options: Options, wanted: SweepOptions, as_json: bool, markdown: bool) -> int:
     """Run a sweep named in assistant.yaml, or a sweep of the given channels."""
-    text = partial(report_markdown, place="assistant sweep --json") if markdown else result_text
+    text = report_markdown if markdown else result_text
     name, spec = wanted.name, None
     if bool(name) == bool(wanted.channels):
         what = "Both a name and --channels are given." if name else "Nothing to sweep is given."
@@ -130,7 +130,7 @@ def run_review(
     """Review a material, or resume the review of the run `resume`."""
     from config.panels import load_profile
 
-    text = partial(report_markdown, place="") if markdown else result_text
+    text = report_markdown if markdown else result_text
     if bool(args) == bool(resume):
         what = "Give FILE, FOLDER or URL, or --resume RUN; one of them."
         raise SetupError("review_what", what, MATERIAL_HINT)

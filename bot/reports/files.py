@@ -15,6 +15,7 @@ from bot.reports.problems import is_urgent, number_findings, problems_of, slack_
 from scopes.chart_model import Axis, Chart
 from scopes.charts import DrawingFailed, render_chart
 
+FINDINGS_FILE = "findings.csv"
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 """Byte order mark that Excel needs to recognize UTF-8."""
 MAX_CELL_CHARS = 2_000

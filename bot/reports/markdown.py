@@ -11,7 +11,6 @@ from typing import Literal
 from bot.citations import Links, neutralize_links
 from bot.reports.documents import Report
 from bot.reports.view import (
-    FINDINGS_FILE,
     Bold,
     Button,
     Code,
@@ -39,11 +38,9 @@ MOST_NAMED = 6
 Medium = Literal["file", "terminal", "slack"]
 
 
-def report_markdown(
-    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
-) -> str:
-    """Render a report for mails and files; `categories` and `place` are as in `view_of`."""
-    view = view_of(document, categories, place)
+def report_markdown(document: Report, categories: Iterable[str] = ()) -> str:
+    """Render a report for mails and files; `categories` are as in `view_of`."""
+    view = view_of(document, categories)
     text = ReportMarkdown(view, "file")
     foot = text.rows(
         view.words("sources"), (text.item(each) for each in (*view.sources, *view.foot))

@@ -16,7 +16,7 @@ from bot.reports.documents import (
 )
 from bot.reports.markdown import Piece, ReportMarkdown
 from bot.reports.sources import numbers_of
-from bot.reports.view import FINDINGS_FILE, Button, view_of
+from bot.reports.view import Button, view_of
 from bot.slack.blocks import (
     Block,
     actions,
@@ -82,14 +82,12 @@ MAX_BLOCKS = 48
 """Maximum blocks of one message; Slack allows 50, and buttons may be added below."""
 
 
-def report_parts(
-    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
-) -> tuple[MessagePart, ...]:
+def report_parts(document: Report, categories: Iterable[str] = ()) -> tuple[MessagePart, ...]:
     """Render a report as messages: the first in the channel, the others in its thread.
 
-    `categories` and `place` are as in `view_of`.
+    `categories` are as in `view_of`.
     """
-    view = view_of(document, categories, place)
+    view = view_of(document, categories)
     text = ReportMarkdown(view, "slack")
     with in_language(document.language):
         foot = frame.footer(document, 0)

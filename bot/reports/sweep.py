@@ -38,7 +38,6 @@ from bot.reports.sweep_details import MOST_FIRST, SweepDetails
 from bot.reports.view import (
     DOTS,
     EMPTY_PLACEHOLDER,
-    FINDINGS_FILE,
     Bold,
     Entry,
     Group,
@@ -60,20 +59,16 @@ MOST_PROBLEMS = 20
 """Maximum number of open problems listed at the beginning."""
 
 
-def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:
-    """Return the view of a sweep, with its problems numbered in reading order.
-
-    `place` is where readers find all findings if there are too many to show.
-    """
-    return _Sweep(document, place).view()
+def sweep_view(document: SweepReport) -> ReportView:
+    """Return the view of a sweep, with its problems numbered in reading order."""
+    return _Sweep(document).view()
 
 
 class _Sweep:
     """Builds the view of one sweep."""
 
-    def __init__(self, document: SweepReport, place: str) -> None:
+    def __init__(self, document: SweepReport) -> None:
         self.words = current()
-        self.place = place
         self.document = document
         self.facts = SweepFacts(document)
         self.details = SweepDetails(self.facts)
@@ -380,7 +375,7 @@ class _Sweep:
             groups, is_apart = (Group(entries),), not self.facts.open
             yield ReportSection(over, groups, is_apart=is_apart, is_detail=True)
         if details.left_out:
-            more = words("elsewhere", n=details.left_out, place=self.place)
+            more = words("elsewhere", n=details.left_out, run=self.document.run_id)
             yield ReportSection(words("not_shown"), (), more=more)
 
     def _helped_customers(self) -> dict[str, dict[str, SweepFinding]]:

@@ -39,7 +39,7 @@ WEB = re.compile(r"https?://")
 
 def report_text(document: Report, categories: Iterable[str] = (), *, whole: bool = True) -> str:
     """Render a report, in full or in short form; `categories` are as in `view_of`."""
-    view = view_of(document, categories, f"assistant show {document.run_id} --json")
+    view = view_of(document, categories)
     lines = _report(document, ReportMarkdown(view, "terminal"), view.sections)
     if not whole and len(lines) > MAX_LINES and any(each.is_detail for each in view.sections):
         top = [each for each in view.sections if not each.is_detail]

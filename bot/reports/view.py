@@ -182,17 +182,10 @@ def entries_of(sentences: Sequence[str]) -> tuple[Entry, ...]:
     return tuple(Entry(row=(each,)) for each in sentences)
 
 
-FINDINGS_FILE = "findings.csv"
-"""The file with all findings of a sweep."""
-
-
-def view_of(
-    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
-) -> ReportView:
+def view_of(document: Report, categories: Iterable[str] = ()) -> ReportView:
     """Return the view of a report in its own language.
 
-    `categories` of mail are in the order to show, and a verdict can be corrected to them. `place`
-    is where readers find all findings of a sweep if there are too many to show.
+    `categories` of mail are in the order to show, and a verdict can be corrected to them.
     """
     with in_language(document.language):
         if isinstance(document, TriageReport):
@@ -205,4 +198,4 @@ def view_of(
             return panel_view(document)
         from bot.reports.sweep import sweep_view
 
-        return sweep_view(document, place)
+        return sweep_view(document)

@@ -41,8 +41,7 @@ def render_answer(
     """Render the document of an answer, a triage or a sweep."""
     if isinstance(document, AnswerDocument):
         return slack.answer_message(document, request.key, settings.reply, request.user)
-    place = f"assistant show {document.run_id} --json"
-    parts = slack.report_parts(document, settings.triage.categories, place)
+    parts = slack.report_parts(document, settings.triage.categories)
     *before, last = (*slack.lead_message(document, settings.reply, request.user), *parts)
     return (*before, replace(last, blocks=(*last.blocks, blocks.feedback(request.key))))
 

@@ -25,11 +25,10 @@ from bot.reports.documents import (
     TriageAnswer,
     parse_document,
 )
-from bot.reports.files import FEWEST, findings_csv, open_issues_chart
+from bot.reports.files import FEWEST, FINDINGS_FILE, findings_csv, open_issues_chart
 from bot.reports.issues import IssueStore, has_changes
 from bot.reports.markdown import report_markdown
 from bot.reports.slack import answer_message, lead_message, report_parts
-from bot.reports.view import FINDINGS_FILE
 from bot.requests.delivery import (
     MAX_FILES,
     Asker,
