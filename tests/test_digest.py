@@ -11,18 +11,16 @@ import pytest
 from digest_kit import CATEGORIES, LINK, triage, triages, verdict
 from document_kit import triage_report
 from hypothesis import given, settings
-from plain_kit import engine_words
 from standins.slack_shown import flat
 
 from bot.reports.digest import MAX_UNFOLDED_ROWS, TOP, digest_view, summary
 from bot.reports.formats import sender
-from bot.reports.markdown import report_markdown
 from bot.reports.slack import report_parts
 from bot.reports.text import WIDTH, report_text, thread_text
 from bot.reports.view import Entry, Group, ReportSection
 from bot.tasks.reports import report_words
 from bot.terminal import without_bold
-from config.words import catalog, phrase
+from config.words import phrase
 from scopes.clean import unseen
 
 NEEDS, URGENT = phrase("digest.needs"), phrase("digest.urgent")
@@ -184,29 +182,6 @@ def test_every_thread_appears_exactly_once(document: Json) -> None:
         assert entry.url in thread_text(triage_report(document), entry.number, CATEGORIES)
     assert all(len(line) <= WIDTH for line in text.splitlines() if LINK not in line)
     assert text.encode()
-
-
-@pytest.mark.parametrize("status", ["complete", "partial", "cancelled", "failed"])
-def test_digest_contains_no_internal_engine_terms(status: str) -> None:
-    ends = ("complete", "partial", "failed", "cancelled", "refused")
-    keys = [str(message.id) for message in catalog("en")]
-    reasons = [phrase(key) for key in keys if key.startswith(("ended.", "lost."))]
-    assert len(reasons) == 15
-    document = triage(
-        *(verdict(f"a{n}", status=end, asked_of_me=True) for n, end in enumerate(ends)),
-        *(verdict(f"b{n}", status=end) for n, end in enumerate(ends)),
-        unreadable=[
-            {"thread_id": f"u{n}", "subject": "Plan", "reason": reason}
-            for n, reason in enumerate(reasons)
-        ],
-        coverage={"items": 15, **dict.fromkeys(ends, 3), "not_covered": []},
-        status=status,
-    )
-    report = triage_report(document)
-    blocks = [block for part in report_parts(report, CATEGORIES) for block in part.blocks]
-    shown = [*map(flat, blocks), text_of(document), report_markdown(report, CATEGORIES)]
-    for text in (report_words(report), *shown):
-        assert not engine_words(text)
 
 
 # ---- one thread

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from itertools import groupby
 from math import inf
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from bot.reports.digest_actions import (
     ASKED,
@@ -43,8 +42,8 @@ from bot.reports.formats import (
     capital,
     clean_text,
     day,
-    days_between,
     due,
+    periods,
     prose,
     repeats,
     sender,
@@ -107,8 +106,10 @@ def digest_view(document: TriageReport, categories: Iterable[str] = ()) -> Repor
         sections = [_last_digest(document, document.unchanged_since)]
     else:
         sections = [*_sections(document, tuple(categories)), *_lists(document)]
-    entries = {entry.id: entry for s in sections for g in s.groups for entry in g.entries}
-    first = (_highlight(line, entries) for line in document.top_lines[:MOST_FIRST])
+    entries = [entry for s in sections for g in s.groups for entry in g.entries if entry.number]
+    numbers = {entry.id: entry.number for entry in entries}
+    links = {entry.id: entry.url for entry in entries}
+    first = (_highlight(line, numbers, links) for line in document.top_lines[:MOST_FIRST])
     return ReportView(
         words=current(),
         name=phrase("digest.name"),
@@ -243,7 +244,8 @@ class _Threads:
             last = first + len(block.verdicts) + block.follows - 1
             name = _prose(topic.text, MATTER) or phrase("digest.one_matter")
             title = phrase("digest.topic", topic=name, first=first, last=last)
-            known = tuple(_highlight(line, self.references()) for line in topic.known)
+            links = {v.thread_id: _link(v) for v in self.document.verdicts}
+            known = tuple(_highlight(line, self.numbers, links) for line in topic.known)
         text_above = " ".join(line.text for line in topic.known) if topic else ""
         entries = tuple(self._entry(each, block.is_full, text_above) for each in block.verdicts)
         return Group(
@@ -253,18 +255,6 @@ class _Threads:
             is_full=block.is_full,
             fold=block.fold,
         )
-
-    def references(self) -> Mapping[str, Entry]:
-        """Return, for each thread, the number and link that a line citing it shows."""
-        return {
-            v.thread_id: Entry(
-                row=(),
-                url=_link(v),
-                id=v.thread_id,
-                number=self.numbers[v.thread_id],
-            )
-            for v in self.document.verdicts
-        }
 
     def _entry(self, verdict: ThreadVerdict, is_pressing: bool, text_above: str) -> Entry:
         """Return the entry of a thread; `text_above` is the text above it."""
@@ -479,16 +469,6 @@ def _summary(document: TriageReport) -> str:
     return f"{total}: {', '.join(parts)}." if parts else phrase("digest.no_threads")
 
 
-def _period(document: TriageReport) -> str:
-    """Format the days that a digest covers; empty without a window."""
-    window = document.window
-    if not window:
-        return ""
-    bounds, zone = (window.oldest, window.latest), ZoneInfo(document.zone)
-    start, end = (datetime.fromisoformat(at).astimezone(zone).date() for at in bounds)
-    return days_between(start, end)
-
-
 def _coverage_line(document: TriageReport) -> str:
     """Format the outcomes of the threads that a model read."""
     cover, dropped = document.coverage, document.unsupported
@@ -503,31 +483,18 @@ def _coverage_line(document: TriageReport) -> str:
 
 
 def _lead(document: TriageReport) -> Iterator[str]:
-    yield "" if document.unchanged_since else _period(document)
+    if document.window and not document.unchanged_since:
+        yield periods([document.window], document.zone)
     yield _summary(document)
     yield incomplete_reason(document)
     yield phrase("offline") if document.model == "offline" else ""
 
 
-def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:
-    """Name the threads of a line; for consecutive ones, only the first and the last."""
-    about = [entries[id] for id in dict.fromkeys(line.threads) if id in entries]
-    about.sort(key=lambda entry: entry.number)
-    numbers = {entry.number for entry in about}
-    references = []
-    for entry in about:
-        follows, precedes = entry.number - 1 in numbers, entry.number + 1 in numbers
-        if not (follows and precedes):
-            is_end = follows and entry.number - 2 in numbers
-            before = f" {phrase('digest.to')} " if is_end else " "
-            references.append((entry.number, Reference(str(entry.number), entry.url, before)))
-    references = references[:MOST_REFERENCES]
-    last = references[-1][0] if references else 0
-    return Highlight(
-        text=_prose(line.text, FIRST),
-        references=tuple(each for _, each in references),
-        more=sum(number > last for number in numbers),
-    )
+def _highlight(line: TriageLine, numbers: Mapping[str, int], links: Mapping[str, str]) -> Highlight:
+    """Name the threads of a line."""
+    about = sorted({numbers[id]: links[id] for id in line.threads if id in numbers}.items())
+    references = tuple(Reference(str(number), url) for number, url in about[:MOST_REFERENCES])
+    return Highlight(_prose(line.text, FIRST), references, more=len(about) - len(references))
 
 
 def subject_text(subject: str) -> str:

@@ -192,13 +192,6 @@ def day(at: date, year: bool) -> str:
     return current().date(at, "yMMMd" if year else "MMMd")
 
 
-def days_between(first: date, last: date) -> str:
-    """Format the days from the first to the last; only the last if the first is in 1970."""
-    if first.year <= 1970:
-        return phrase("period.until", day=day(last, year=True))
-    return current().interval(first, last)
-
-
 def periods(windows: Sequence[Period], zone: str) -> str:
     """Format the windows that were read, in the given time zone."""
     texts = [_period(each, ZoneInfo(zone)) for each in windows[:MAX_PERIODS]]
@@ -207,10 +200,13 @@ def periods(windows: Sequence[Period], zone: str) -> str:
 
 
 def _period(window: Period, zone: ZoneInfo) -> str:
-    """Format the days of a window; with the times if it is part of a day."""
+    """Format the days of a window, only the last if the first is in 1970; with the times if it is
+    part of a day."""
     bounds = (window.oldest, window.latest)
     start, end = (datetime.fromisoformat(at).astimezone(zone) for at in bounds)
     first, last = start.date(), (end - timedelta(microseconds=1)).date()
     if first == last and end - start != timedelta(days=1):
         return f"{day(first, year=True)}, {start:%H:%M}–{end:%H:%M}"
-    return days_between(first, last)
+    if first.year <= 1970:
+        return phrase("period.until", day=day(last, year=True))
+    return current().interval(first, last)

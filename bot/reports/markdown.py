@@ -184,7 +184,7 @@ class ReportMarkdown:
 
     def _highlight(self, line: Highlight) -> str:
         labels = (
-            each.before + (self._write(each.label, each.url) or escape(f"[{each.label}]"))
+            " " + (self._write(each.label, each.url) or escape(f"[{each.label}]"))
             for each in line.references
         )
         more = f" +{line.more}" if line.more else ""

@@ -347,11 +347,6 @@ class SweepFacts:
         self.numbers = number_findings(document)
         self.open = [(n, p) for n, p in enumerate(self.problems, 1) if p.open]
         self.team = team(document)
-        self.places: dict[str, list[int]] = {}
-        """Numbers of the problems of each customer."""
-        for number, problem in enumerate(self.problems, 1):
-            for name in customers_of(problem.active):
-                self.places.setdefault(clean_text(name, NAME), []).append(number)
 
     def problem(self, number: int) -> SweepProblem:
         return self.problems[number - 1]
@@ -362,13 +357,6 @@ class SweepFacts:
         return prose(shared or problem.active[0].finding.claim, CLAIM) or EMPTY_PLACEHOLDER
 
     # ---- customers
-
-    def also(self, name: str, number: int) -> str:
-        """Return the name of a customer, with the numbers of their other problems."""
-        others = [each for each in self.places.get(name, ()) if each != number]
-        if not others:
-            return name
-        return self.words("also_in", name=name, numbers=self.format_numbers(others))
 
     def states(self, members: Sequence[Member], place: str = "") -> str:
         """Count the customers by whether they wait for the team, wait for a fix, have to act, or

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 
 from bot.reports.documents import (
     KnownIssue,
@@ -13,7 +12,7 @@ from bot.reports.documents import (
     SweepSection,
     TrackerSummary,
 )
-from bot.reports.formats import capital, clean_text, due, prose
+from bot.reports.formats import capital, clean_text, periods, prose
 from bot.reports.frame import cost_line, gaps, incomplete_reason
 from bot.reports.problems import (
     CLAIM,
@@ -24,7 +23,6 @@ from bot.reports.problems import (
     MOST_CUSTOMERS,
     NAME,
     SENTENCE,
-    Member,
     SweepFacts,
     SweepProblem,
     actor,
@@ -72,7 +70,6 @@ class _Sweep:
         self.document = document
         self.facts = SweepFacts(document)
         self.details = SweepDetails(self.facts)
-        self.closed = self._helped_customers()
 
     def view(self) -> ReportView:
         document, words = self.document, self.words
@@ -115,11 +112,10 @@ class _Sweep:
         changes = [{m.finding.change for m in p.open} for _, p in open_ones]
         known = [each for each in changes if each & {"open", "changed"}]
         reopened = sum("reopened" in each and each not in known for each in changes)
-        solved = [f for names in self.closed.values() for f in names.values()]
         counts = {
             "new_ones": changes.count({"new"}),
             "still": len(known) + len(quiet),
-            "solved_ones": sum(finding.change == "solved" for finding in solved),
+            "solved_ones": self._solved("change"),
             "reopened_ones": reopened,
         }
         texts = {key: words(key, n=n) for key, n in counts.items() if n}
@@ -135,24 +131,9 @@ class _Sweep:
     def _waiting_counts(self) -> list[str]:
         """Count the waiting customers by what they wait for, and the customers who were helped."""
         members = [m for problem in self.facts.problems for m in problem.active]
-        helped = [f for names in self.closed.values() for f in names.values()]
-        solved = sum(finding.state == "solved" for finding in helped)
+        solved = self._solved("state")
         solved_ones = self.words("solved_ones", n=solved) if solved else ""
-        return [self.facts.states(members), self._new(), solved_ones]
-
-    def _new(self) -> str:
-        """Count the customers waiting for the team who first wrote in the window; empty if all or
-        none of them did, or if it is unknown for some."""
-        open_ones = [member for _, problem in self.facts.open for member in problem.open]
-        since: dict[str, str] = {}
-        for customer, opened in ((c.customer, c.since) for m in open_ones for c in m.cases()):
-            if customer and opened:
-                since[customer] = min(opened, since.get(customer, opened))
-        oldest = datetime.fromisoformat(self.document.window.oldest)
-        n = sum(datetime.fromisoformat(each) >= oldest for each in since.values())
-        day = self.facts.day(self.document.window.oldest)
-        text = self.words("new_since", n=n, all=len(since), day=day)
-        return text if 0 < n < len(since) == len(customers_of(open_ones)) else ""
+        return [self.facts.states(members), solved_ones]
 
     def _open(self, problems: Sequence[SweepProblem], quiet: Sequence[KnownIssue]) -> str:
         """Count these open problems, and open issues without news."""
@@ -163,15 +144,11 @@ class _Sweep:
         )
 
     def _lead(self, channels: str) -> Iterator[str]:
-        document, words, window = self.document, self.words, self.document.window
-        bounds, zone = (window.oldest, window.latest), self.facts.zone
-        start, end = (words.day(each, zone) for each in bounds)
-        if start == end:
-            start, end = (words.minute(each, zone) for each in bounds)
+        document, words = self.document, self.words
+        period = periods([document.window], document.zone)
         read = self._total([section.coverage for section in document.sections])
         without = words("no_issue", n=n) if (n := self._without_issue()) else ""
-        totals = words("period", start=start, end=end), channels, read, without
-        yield " · ".join(filter(None, totals))
+        yield " · ".join(filter(None, (period, channels, read, without)))
         yield self._headline()
         yield incomplete_reason(document)
         yield words("offline") if document.model == "offline" else ""
@@ -263,13 +240,13 @@ class _Sweep:
                 yield (*with_links(text, places), more, *((Link("", url),) if url else ()))
 
     def _problems(self) -> Iterator[Line]:
-        """Yield each open problem: its name, who waits and how long, who acts, promised days."""
+        """Yield each open problem: its name, who waits and how long, who acts."""
         for number, problem in self.facts.open[:MOST_PROBLEMS]:
             first = problem.open[0].finding
             names = self.facts.some(self.details.names(number, problem), MOST_CUSTOMERS)
             acts = f"→ {names or self.words('nobody_yet')}"
-            size = f"{self._size(number, problem)} {acts}"
-            notes = size, *self._promised_days(problem), *self._tracker_notes(problem)
+            size = f"{self._size(problem)} {acts}"
+            notes = size, *self._tracker_notes(problem)
             title = clean_text(
                 first_clause(self.facts.title(problem)).rstrip("."), MAX_LISTED_CHARS
             )
@@ -293,14 +270,14 @@ class _Sweep:
         elif problem.is_untracked and _is_fault(problem):
             yield self.words("untracked")
 
-    def _size(self, number: int, problem: SweepProblem) -> str:
+    def _size(self, problem: SweepProblem) -> str:
         """Return who waits for the team (a number if they are many), how many have no owner, and
         how long they wait."""
         words, facts = self.words, self.facts
         waiting = problem.open
         unnamed = [m for m in waiting if not any(case.customer for case in m.cases())]
         names = customers_of([m for m in waiting if m not in unnamed])
-        customers = ", ".join(facts.also(clean_text(name, NAME), number) for name in names)
+        customers = ", ".join(clean_text(name, NAME) for name in names)
         if unnamed or len(names) > MOST_CUSTOMERS:
             n = len(names) + sum(m.finding.people for m in unnamed)
             customers = words("customers_wait", n=n)
@@ -310,25 +287,9 @@ class _Sweep:
         days = facts.longest(problem)
         if days and (unnamed or len(names) > 1):
             days = words("oldest", days=days)
-        undated = [m for m in problem.active if m not in waiting and not self._is_promised(m)]
-        known = list(customers_of(undated).values()).count("known")
+        known = list(customers_of(problem.active).values()).count("known")
         others = words("known_ones", n=known) if known else ""
         return ", ".join(filter(None, (customers, days, others)))
-
-    def _is_promised(self, member: Member) -> bool:
-        finding = member.finding
-        is_coming = bool(finding.deadline) and not self.facts.is_over(finding)
-        return finding.state == "known" and is_coming
-
-    def _promised_days(self, problem: SweepProblem) -> Iterator[str]:
-        """Yield each future day that was promised to customers who wait for a fix."""
-        days: dict[str, list[Member]] = {}
-        for member in filter(self._is_promised, problem.active):
-            days.setdefault(member.finding.deadline, []).append(member)
-        for deadline, members in sorted(days.items()):
-            found = due(deadline, self.facts.at.date())
-            customers = self.words("customers", n=len(customers_of(members)))
-            yield f"{found.words if found else deadline} ({customers})"
 
     # ---- the markets
 
@@ -369,46 +330,37 @@ class _Sweep:
         yield from details.sections()
         entries = tuple(self._done_entries())
         if entries:
-            n = sum(len(self._apart(section)) for section in self.document.sections)
-            is_rest = n < sum(map(len, self.closed.values()))
-            over = words("also_over" if is_rest else "over", n=n)
+            over = words("over", n=sum(len(self._over(each)) for each in self.document.sections))
             groups, is_apart = (Group(entries),), not self.facts.open
             yield ReportSection(over, groups, is_apart=is_apart, is_detail=True)
         if details.left_out:
             more = words("elsewhere", n=details.left_out, run=self.document.run_id)
             yield ReportSection(words("not_shown"), (), more=more)
 
-    def _helped_customers(self) -> dict[str, dict[str, SweepFinding]]:
-        """Return each customer who was helped, or the claim if none is named, by market."""
-        closed: dict[str, dict[str, SweepFinding]] = {}
-        for section in self.document.sections:
-            over = [finding for finding in section.findings if finding.state in FINISHED_STATES]
-            for finding in sorted(over, key=lambda each: not each.change):
-                claim = first_clause(prose(finding.claim, CLAIM)) or EMPTY_PLACEHOLDER
-                names = [clean_text(name, NAME) for name in finding.customers]
-                for name in list(filter(None, names)) or [claim]:
-                    closed.setdefault(section.item, {}).setdefault(name, finding)
-        return closed
+    def _solved(self, field: str) -> int:
+        """Count the customers of whose issues this field is `solved`."""
+        found = [f for f in self.document.findings() if getattr(f, field) == "solved"]
+        return len({name for f in found for name in f.customers or [f.id]})
 
-    def _apart(self, section: SweepSection) -> dict[str, SweepFinding]:
-        """Return the customers helped in a market whose issue is in no table of a problem."""
-        tables = {f.id for p in self.facts.problems if p.is_shared for f in p.findings}
-        names = self.closed.get(section.item, {})
-        return {name: finding for name, finding in names.items() if finding.id not in tables}
+    def _over(self, section: SweepSection) -> list[SweepFinding]:
+        """Return the issues of a market that are over and not listed with a shared problem."""
+        shared = {f.id for p in self.facts.problems if p.is_shared for f in p.findings}
+        over = (f for f in section.findings if f.state in FINISHED_STATES)
+        return [finding for finding in over if finding.id not in shared]
 
     def _done_entries(self) -> Iterator[Entry]:
-        """Yield, for each market, the customers helped whose issue is in no table above."""
+        """Yield, for each market, what is over."""
         for section in self.document.sections:
-            if not (names := self._apart(section)):
+            if not (over := self._over(section)):
                 continue
-            changes = list(filter(None, map(self.facts.change, names.values())))
+            changes = list(filter(None, map(self.facts.change, over)))
             mark = f" · {changes[0]}: {len(changes)}" if changes else ""
-            row: list[str | Bold | Link] = [Bold(f"#{_name(section)}"), f" ({len(names)}){mark}"]
-            for finding in {each.id: each for each in names.values()}.values():
+            row: list[str | Bold | Link] = [Bold(f"#{_name(section)}"), f" ({len(over)}){mark}"]
+            for finding in over:
                 claim = first_clause(self.facts.claim(finding), MAX_SUBJECT_CHARS).rstrip(".")
-                own = [name for name, each in names.items() if each is finding]
-                named = [self.facts.also(n, 0) for n in own if finding.customers and n not in claim]
-                row.append(f"\n{': '.join(filter(None, (', '.join(named), claim)))}")
+                names = filter(None, (clean_text(name, NAME) for name in finding.customers))
+                named = ", ".join(name for name in names if name not in claim)
+                row.append(f"\n{': '.join(filter(None, (named, claim)))}")
                 row += [Link("", url)] if (url := slack_link(finding.links)) else []
             yield Entry(tuple(row))
 

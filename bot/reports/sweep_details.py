@@ -328,7 +328,7 @@ class SweepDetails:
         is_pressing = is_urgent(finding, facts.at)
         claim = claim if is_pressing else first_clause(claim)
         quotes = finding.quotes[-MOST_QUOTES:] if is_pressing else []
-        details: list[str | Bold | Link] = [f"\n{self._who(number, member)}"]
+        details: list[str | Bold | Link] = [f"\n{self._who(member)}"]
         if finding.tracker:
             parts = (clean_text(x, NAME) for x in (finding.tracker.key, finding.tracker.title))
             name = " ".join(filter(None, parts))
@@ -343,11 +343,11 @@ class SweepDetails:
             details=tuple(details),
         )
 
-    def _who(self, number: int, member: Member) -> str:
+    def _who(self, member: Member) -> str:
         """Return who waits, where, since when, and the amount."""
         facts, cases, finding = self.facts, member.cases(), member.finding
         found = filter(None, (clean_text(case.customer, NAME) for case in cases))
-        names = [facts.also(name, number) for name in dict.fromkeys(found)]
+        names = list(dict.fromkeys(found))
         named = facts.some(names, MOST_FULL) or self.words("customers", n=finding.people)
         amounts = [clean_text(c.amount, AMOUNT) for c in cases] if len(cases) == 1 else []
         whose = clean_text(cases[0].customer, NAME) if len(names) > 1 else ""
@@ -382,13 +382,13 @@ class SweepDetails:
             number=number,
             title=(f"{facts.dot(lead.finding)} ", Bold(facts.title(problem))),
             details=tuple(details),
-            lines=tuple(self._case(number, member) for member in members),
+            lines=tuple(self._case(member) for member in members),
         )
 
-    def _case(self, number: int, member: Member) -> Line:
+    def _case(self, member: Member) -> Line:
         """Return the line of a finding of a shared problem, finished ones with a check mark."""
         finding = member.finding
-        text = f"{self._who(number, member)} · {self._case_note(finding)}"
+        text = f"{self._who(member)} · {self._case_note(finding)}"
         return (f"{self.facts.dot(finding)} {text}", *thread_links(finding))
 
     def _case_note(self, finding: SweepFinding) -> str:

@@ -44,8 +44,6 @@ class Reference:
 
     label: str
     url: str
-    before: str = " "
-    """Text before it."""
 
 
 @dataclass(frozen=True, slots=True)
