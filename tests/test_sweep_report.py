@@ -133,7 +133,7 @@ def test_issue_without_news_is_listed_first_only_if_it_is_severe() -> None:
     one = finding("F1.1", severity="low", change="open", age_days=5)
     text = text_of(swept(section("a", one), compared=BEFORE, still_open=kept))
     assert "DO FIRST 1. #csm-es: Payments fail · STILL OPEN 12 days ↗1 OPEN PROBLEMS" in text
-    assert "1. ○ STILL OPEN 5 days Issue F1.1" in text
+    assert "1. ○ Issue F1.1 • ○ Café Sol · #a · open since 4 Mar (11 days) · STILL OPEN 5" in text
 
 
 def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case() -> None:

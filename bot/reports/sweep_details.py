@@ -285,9 +285,7 @@ class SweepDetails:
     def sections(self) -> Iterator[ReportSection]:
         """Yield what is open in the order of numbers, what waits for others, what has no news."""
         for is_open, run in groupby(self.kept, key=lambda each: bool(each[1].open)):
-            entries = tuple(
-                (self._shared_problem if p.is_shared else self._alone)(n, p) for n, p in run
-            )
+            entries = tuple(self._problem(n, p) for n, p in run)
             title = self.words("open" if is_open else "resting")
             groups = (Group(entries, is_full=True),)
             yield ReportSection(title, groups, is_apart=True, is_detail=is_open)
@@ -317,31 +315,37 @@ class SweepDetails:
         )
         return Entry(row, slack_link(issue.links))
 
-    # ---- a single issue
+    # ---- a problem
 
-    def _alone(self, number: int, problem: SweepProblem) -> Entry:
-        """Return a single issue: who waits, since when, who acts next."""
-        facts, member = self.facts, problem.active[0]
-        finding = member.finding
-        claim = facts.title(problem)
-        mark = " ".join(filter(None, (facts.dot(finding), facts.change(finding))))
-        is_pressing = is_urgent(finding, facts.at)
-        claim = claim if is_pressing else first_clause(claim)
-        quotes = finding.quotes[-MOST_QUOTES:] if is_pressing else []
-        details: list[str | Bold | Link] = [f"\n{self._who(member)}"]
-        if finding.tracker:
-            parts = (clean_text(x, NAME) for x in (finding.tracker.key, finding.tracker.title))
+    def _problem(self, number: int, problem: SweepProblem) -> Entry:
+        """Return a problem with a line for each of its findings, urgent ones first."""
+        facts, lead = self.facts, problem.active[0].finding
+        details: list[str | Bold | Link] = []
+        if problem.is_shared:
+            markets = dict.fromkeys(f"#{clean_text(m.market, NAME)}" for m in problem.members)
+            places = facts.some([*markets], MOST_MARKETS)
+            details.append(f"\n{facts.states(problem.members, f', {places}')}")
+        if entry := problem.tracker or lead.tracker:
+            parts = () if problem.title else (clean_text(x, NAME) for x in (entry.key, entry.title))
             name = " ".join(filter(None, parts))
-            details += [" · ", facts.tracker_link(finding.tracker, name)]
-        details.append(f"\n{self._note(finding)}")
+            details += [" · " if details else "\n", facts.tracker_link(entry, name)]
+        is_pressing = not problem.is_shared and is_urgent(lead, facts.at)
+        quotes = (clean_text(q, QUOTE) for q in lead.quotes[-MOST_QUOTES:] if is_pressing)
+        members = sorted(problem.members, key=lambda member: member.order)
         return Entry(
-            url=slack_link(finding.links),
-            id=finding.id,
+            id=lead.id,
             number=number,
-            title=(f"{mark} ", Bold(claim)),
-            quotes=tuple(filter(None, (clean_text(each, QUOTE) for each in quotes))),
+            title=(f"{facts.dot(lead)} ", Bold(facts.title(problem))),
+            quotes=tuple(filter(None, quotes)),
             details=tuple(details),
+            lines=tuple(self._case(each, problem.is_shared) for each in members),
         )
+
+    def _case(self, member: Member, is_shared: bool) -> Line:
+        """Return the line of a finding, finished ones with a check mark."""
+        finding = member.finding
+        text = f"{self._who(member)} · {self._note(finding, is_shared)}"
+        return (f"{self.facts.dot(finding)} {text}", *thread_links(finding))
 
     def _who(self, member: Member) -> str:
         """Return who waits, where, since when, and the amount."""
@@ -355,48 +359,18 @@ class SweepDetails:
         parts = named, place, facts.waits(finding, whose), *amounts
         return " · ".join(filter(None, parts))
 
-    def _note(self, finding: SweepFinding, *what: str) -> str:
-        """Return the state of an issue, its deadline, `what`, and who acts next."""
-        is_open = finding.state in NEEDS_ACTION
-        day = self.facts.due(finding) if is_open or not self.facts.is_over(finding) else ""
-        text = " · ".join(dict.fromkeys(filter(None, (self.facts.state(finding), day, *what))))
-        step = self.step(finding) if is_open or finding.state == "known" or not what else ""
-        return " ".join(filter(None, (text, step)))
-
-    # ---- a problem that several share
-
-    def _shared_problem(self, number: int, problem: SweepProblem) -> Entry:
-        """Return a problem with a line for each of its findings, urgent ones first."""
-        facts, lead = self.facts, problem.active[0]
-        markets = list(dict.fromkeys(clean_text(m.market, NAME) for m in problem.members))
-        more = f" +{len(markets) - MOST_MARKETS}" if markets[MOST_MARKETS:] else ""
-        places = ", ".join(f"#{market}" for market in markets[:MOST_MARKETS]) + more
-        details: list[str | Bold | Link] = [f"\n{facts.states(problem.members, f', {places}')}"]
-        if problem.tracker:
-            details += [" · ", facts.tracker_link(problem.tracker)]
-        elif problem.is_untracked:
-            details.append(f" · {self.words('untracked')}")
-        members = sorted(problem.members, key=lambda member: member.order)
-        return Entry(
-            id=lead.finding.id,
-            number=number,
-            title=(f"{facts.dot(lead.finding)} ", Bold(facts.title(problem))),
-            details=tuple(details),
-            lines=tuple(self._case(member) for member in members),
-        )
-
-    def _case(self, member: Member) -> Line:
-        """Return the line of a finding of a shared problem, finished ones with a check mark."""
-        finding = member.finding
-        text = f"{self._who(member)} · {self._case_note(finding)}"
-        return (f"{self.facts.dot(finding)} {text}", *thread_links(finding))
-
-    def _case_note(self, finding: SweepFinding) -> str:
-        """Return what is said of it; for an open issue also why it is severe and what they want."""
+    def _note(self, finding: SweepFinding, is_shared: bool) -> str:
+        """Return the state of an issue, its deadline, why it is severe, what they want, and who
+        acts; for a shared problem, the claim in place of an unknown reason and wish."""
+        facts, is_open = self.facts, finding.state in NEEDS_ACTION
         wants = prose(finding.wants, SENTENCE)
         reason = first_clause(prose(finding.severity_reason, SENTENCE), FEW_WORDS).rstrip(".")
-        shows_reason = finding.severity == "high" or not wants
-        reason = reason if finding.state in NEEDS_ACTION and shows_reason else ""
-        what = (reason, wants) if reason or wants else (first_clause(self.facts.claim(finding)),)
-        note = self._note(finding, *what)
-        return " · ".join(filter(None, (self.facts.change(finding), note)))
+        shows_reason = is_open and (finding.severity == "high" or not wants)
+        what = [*filter(None, (reason if shows_reason else "", wants))]
+        if is_shared and not (reason or wants):
+            what = [first_clause(facts.claim(finding))]
+        day = facts.due(finding) if is_open or not facts.is_over(finding) else ""
+        parts = (facts.change(finding), facts.state(finding), day, *what)
+        step = self.step(finding) if is_open or finding.state == "known" or not what else ""
+        text = " · ".join(dict.fromkeys(filter(None, parts)))
+        return " ".join(filter(None, (text, step)))
