@@ -419,7 +419,7 @@ def test_html_of_a_mailed_report_contains_no_active_or_remote_content() -> None:
         assert "evil.example/x.png" not in page.replace("evil[.]example/x[.]png", "")
         assert "&quot;quoted&quot;" in page
     assert f'<a href="{found["links"][0]}">' in sweep_page
-    assert f'<a href="{entry["link"]}">open</a>' in triage_page
+    assert f'<a href="{entry["link"]}">↗</a>' in triage_page
 
 
 async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path: Path) -> None:

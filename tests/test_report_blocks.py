@@ -13,6 +13,7 @@ from digest_kit import LINK as MAIL
 from document_kit import gaps_of, sweep_report, triage_report
 from hypothesis import given, settings
 from report_kit import BEFORE, EVIL, finding, section, still, sweeps, swept
+from report_kit import LINK as SLACK
 from slack_sdk.models.blocks import Block
 from slack_sdk.models.views import View
 from standins.slack_blocks import check_blocks
@@ -347,6 +348,12 @@ def test_first_message_has_six_top_lines_and_later_ones_have_the_rest() -> None:
     first, *rest = map(part_text, sweep_parts(swept(section("a", *found), top_lines=lines)))
     assert [n for n in numbers if f"call Bar {n}," in first] == [1, 2, 3, 4, 5, 6]
     assert all(f"call Bar {n}," in "".join(rest) for n in numbers[6:])
+
+
+def test_many_closed_issues_of_one_channel_fit_into_messages() -> None:
+    fields = {"claim": "It is long since solved. " * 4, "links": [f"{SLACK}?thread_ts=1.2&cid=C1"]}
+    closed = (finding(f"F1.{n}", "solved", customers=[f"Bar {n}"], **fields) for n in range(200))
+    assert "\n- Bar 199: It is long since solved" in whole(swept(section("a", *closed)))
 
 
 def test_report_on_100_channels_begins_with_decisions_and_has_a_bounded_thread() -> None:

@@ -125,7 +125,7 @@ def test_later_report_counts_each_problem_once_by_its_change() -> None:
     counts = "1 new, 1 still open for up to 3 days (1 of them changed), 2 solved"
     assert f"2 open problems (2 urgent) · {counts} · compared" in text
     assert "#a 2 open problems (2 urgent), 1 new [1] [2]" in text
-    assert "#a (2) · SOLVED: 1 Bar Luna, Bar Sol: Issue F1.4 ↗5 Bar Luna: Issue F1.5" in text
+    assert "#a (2) · SOLVED: 1 • Bar Luna, Bar Sol: Issue F1.4 ↗5 • Bar Luna: Issue F1.5" in text
 
 
 def test_issue_without_news_is_listed_first_only_if_it_is_severe() -> None:
@@ -179,7 +179,7 @@ def test_closed_issues_name_their_customers() -> None:
     ]
     document = swept(section("a", *found))
     text = text_of(document)
-    assert "#a (2) Bar Luna, Bar Sol: Refund arrived" in text
+    assert "#a (2) • Bar Luna, Bar Sol: Refund arrived" in text
     assert "Bar Luna: wants a till" in text
     assert "2 solved" in text
     assert "solved" not in text_of(swept(section("a", found[1]))).partition("✓ solved")[0]

@@ -78,6 +78,8 @@ MOST_ROWS = 25
 MAX_BUTTON = 75
 MAX_PACKED = 12_000
 """Maximum characters of one message; Slack rejects more than 13,200 (slackapi/bolt-js#2509)."""
+OTHER_BLOCKS = 2
+"""Blocks at the end of a message: text without buttons, and what is below the last one."""
 MAX_BLOCKS = 48
 """Maximum blocks of one message; Slack allows 50, and buttons may be added below."""
 
@@ -121,19 +123,19 @@ def _messages(
 ) -> tuple[MessagePart, ...]:
     """Pack the pieces into messages, in order; `notification` is that of the first one."""
     links, messages = text.links(), [[*above]]
-    room, free = MAX_PACKED - weight(above), MAX_BLOCKS - len(above)
+    room, free = MAX_PACKED - weight(above), MAX_BLOCKS - len(above) - OTHER_BLOCKS
     markdown = ""
     for piece in pieces:
         buttons = list(_buttons(piece))
         own = weight([*blocks(piece.text, links), *buttons])
         own += MAX_NOTES * MAX_NOTE if piece.buttons else 0
-        number = 2 + len(buttons)  # with a block of notes
+        number = 3 if piece.buttons else 2 * len(buttons)  # with its text, and a block of notes
         room, free = room - own, free - number
         is_full = piece.is_apart or room < 0 or free < 0
         if is_full and (markdown or messages[-1]):
             messages[-1] += blocks(markdown, links)
             messages.append([])
-            markdown, room, free = "", MAX_PACKED - own, MAX_BLOCKS - number
+            markdown, room, free = "", MAX_PACKED - own, MAX_BLOCKS - OTHER_BLOCKS - number
         markdown += f"{piece.text}\n"
         if buttons:
             messages[-1] += (*blocks(markdown, links), *buttons)

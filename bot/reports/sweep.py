@@ -328,11 +328,10 @@ class _Sweep:
         if people := tuple(self.details.people()):
             yield ReportSection(words("people"), people, is_apart=True)
         yield from details.sections()
-        entries = tuple(self._done_entries())
-        if entries:
-            over = words("over", n=sum(len(self._over(each)) for each in self.document.sections))
-            groups, is_apart = (Group(entries),), not self.facts.open
-            yield ReportSection(over, groups, is_apart=is_apart, is_detail=True)
+        done = tuple(group for group in self._done() if group.entries)
+        if done:
+            over = words("over", n=sum(len(group.entries) for group in done))
+            yield ReportSection(over, done, is_apart=not self.facts.open, is_detail=True)
         if details.left_out:
             more = words("elsewhere", n=details.left_out, run=self.document.run_id)
             yield ReportSection(words("not_shown"), (), more=more)
@@ -348,21 +347,20 @@ class _Sweep:
         over = (f for f in section.findings if f.state in FINISHED_STATES)
         return [finding for finding in over if finding.id not in shared]
 
-    def _done_entries(self) -> Iterator[Entry]:
+    def _done(self) -> Iterator[Group]:
         """Yield, for each market, what is over."""
         for section in self.document.sections:
-            if not (over := self._over(section)):
-                continue
+            over = self._over(section)
             changes = list(filter(None, map(self.facts.change, over)))
             mark = f" · {changes[0]}: {len(changes)}" if changes else ""
-            row: list[str | Bold | Link] = [Bold(f"#{_name(section)}"), f" ({len(over)}){mark}"]
-            for finding in over:
-                claim = first_clause(self.facts.claim(finding), MAX_SUBJECT_CHARS).rstrip(".")
-                names = filter(None, (clean_text(name, NAME) for name in finding.customers))
-                named = ", ".join(name for name in names if name not in claim)
-                row.append(f"\n{': '.join(filter(None, (named, claim)))}")
-                row += [Link("", url)] if (url := slack_link(finding.links)) else []
-            yield Entry(tuple(row))
+            entries = (Entry((self._done_text(f),), slack_link(f.links)) for f in over)
+            yield Group(tuple(entries), title=f"#{_name(section)} ({len(over)}){mark}")
+
+    def _done_text(self, finding: SweepFinding) -> str:
+        claim = first_clause(self.facts.claim(finding), MAX_SUBJECT_CHARS).rstrip(".")
+        names = filter(None, (clean_text(name, NAME) for name in finding.customers))
+        named = ", ".join(name for name in names if name not in claim)
+        return ": ".join(filter(None, (named, claim)))
 
 
 def _is_fault(problem: SweepProblem) -> bool:
