@@ -190,6 +190,24 @@ async def test_progress_that_not_everyone_there_may_read_is_not_shown() -> None:
         await reply.aclose()
 
 
+async def test_readers_are_checked_again_before_the_first_words_of_an_answer() -> None:
+    checks: list[bool] = []
+
+    async def admits(label: Label, fresh: bool) -> bool:
+        checks.append(fresh)
+        return True
+
+    async with reply_thread() as t:
+        reply = t.reply(admits=admits)
+        await reply.open(look_first=False)
+        work(reply)
+        await until(lambda: checks)
+        await stream_text(t, reply)
+        await reply.finish(answer_parts(ANSWER))
+    assert checks[0] is False
+    assert checks.count(True) == 1
+
+
 def ignore_disconnects(app: ASGIApp) -> ASGIApp:
     """The app, which carries out a request even if its caller hangs up."""
 

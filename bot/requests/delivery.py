@@ -329,9 +329,9 @@ def audience_check(run: Run, home: str) -> LabelCheck:
     seen: dict[Label, tuple[float, bool]] = {}
     """Label -> until when the result is valid, and the result."""
 
-    async def ask(label: Label) -> bool:
+    async def ask(label: Label, fresh: bool) -> bool:
         until, may_see = seen.get(label, (0.0, False))
-        if clock() >= until:
+        if fresh or clock() >= until:
             ctx = run.context(label, intent=Intent(home=home))
             may_see = not await run.gate.obstacles("p1", ctx, again=label in seen)
             seen[label] = (clock() + BELIEVED_S, may_see)

@@ -44,10 +44,11 @@ QUIET_S = 20.0
 MAX_END_ATTEMPTS = 4
 """Attempts to end a stream and write into its message, before a new one is posted instead."""
 
-LabelCheck = Callable[[Label], Awaitable[bool]]
+LabelCheck = Callable[[Label, bool], Awaitable[bool]]
+"""Returns whether all viewers may know text with a label; True = who they are is checked now."""
 
 
-async def only_public(label: Label) -> bool:
+async def only_public(label: Label, fresh: bool) -> bool:
     """Allow public labels only: the default for a message whose readers are not known."""
     return label.is_open
 
@@ -63,6 +64,8 @@ class Draft:
     def __post_init__(self) -> None:
         self._plan, self._text, self._label = Plan(), "", TRUSTED_LABEL
         self._waiting: list[Event] = []
+        self._is_begun = False
+        """Whether the model has begun to write the answer."""
 
     def record(self, event: Event) -> None:
         if isinstance(event, ContextGrew | SubagentFinished):
@@ -72,7 +75,9 @@ class Draft:
     async def update(self) -> None:
         """Process the recorded events; events that may not be shown here are dropped for good."""
         waiting, self._waiting = self._waiting, []
-        if not waiting or not await self.admits(self._label):
+        begins = not self._is_begun and any(isinstance(each, AnswerDelta) for each in waiting)
+        self._is_begun = self._is_begun or begins
+        if not waiting or not await self.admits(self._label, begins):
             return
         for event in waiting:
             match event:
