@@ -32,6 +32,8 @@ MOST_GAPS = 10
 COLUMN_GAP = 2
 """Spaces between the columns of a table."""
 BULLETS = ("•", "◦", "▪")
+SIGN = re.compile(f"{BOLD}?[●◐○◉◇–✓] ")
+"""The start of an item whose own sign stands for the bullet."""
 REAL_MODEL = "Set ANTHROPIC_API_KEY and use --model claude for the real one."
 """Text after the notice of the offline model on a terminal."""
 WEB = re.compile(r"https?://")
@@ -124,10 +126,12 @@ def _list(part: RichPart, numbers: dict[str, int] | None) -> Iterator[str]:
         mark = f"{n}." if part.ordered else BULLETS[min(level, len(BULLETS) - 1)]
         lead = f"{'  ' * level}{mark} "
         first, *rest = _style(item, numbers).split("\n")
+        indent = " " * len(lead)
+        lead = indent[2:] if SIGN.match(first) and not part.ordered else lead
         yield from ("",) if rest else ()
-        yield from wrap(lead + first, " " * len(lead))
+        yield from wrap(lead + first, indent)
         for line in rest:
-            yield from wrap(" " * len(lead) + line, " " * len(lead))
+            yield from wrap(indent + line, indent)
 
 
 def _style(leaves: Sequence[Leaf], numbers: dict[str, int] | None) -> str:
