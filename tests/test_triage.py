@@ -333,7 +333,7 @@ def test_a_thread_of_a_stored_digest_is_shown_in_full(shell: Shell) -> None:
     run = digest["run_id"]
     shown = shell("show", run, "--thread", "1")
     assert shown.code == 0
-    whole = " ".join(shown.out.split())
+    whole = " ".join(shown.out.replace("\n>", "\n").split())  # a draft is quoted
     (entry,) = (v for v in digest["verdicts"] if v["link"] in shown.out)
     for text in (*entry["key_facts"], entry["draft_reply"] or ""):
         assert " ".join(text.split()) in whole
