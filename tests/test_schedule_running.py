@@ -23,6 +23,7 @@ from serve_kit import ASKER, with_rules
 from standins.model_faults import Faults
 from standins.slack import LocalSlack
 from test_inbox_triage import with_mail
+from test_languages import people_with_locale
 
 from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import load_sample
@@ -186,7 +187,8 @@ async def test_retries_of_a_run_share_its_budget(tmp_path: Path) -> None:
 async def test_digest_goes_to_its_owner_alone_and_later_ones_have_only_new_mail(
     tmp_path: Path,
 ) -> None:
-    async with with_mail(tmp_path, *letters(3)) as (bot, google):
+    space = people_with_locale("de-DE")
+    async with with_mail(tmp_path, *letters(3), space=space) as (bot, google):
         s = ScheduledBot(bot)
         await s.set("inbox", triage(quiet=True))
         first = await s.fire("inbox")
@@ -205,7 +207,7 @@ async def test_digest_goes_to_its_owner_alone_and_later_ones_have_only_new_mail(
         spoken = {c for c in bot.slack.state.channels if bot.replies(channel=c)}
         assert spoken == {bot.slack.people.dm(ASKER)}
     assert len(gets) == len(document["verdicts"]) + 1 == 4, "nothing is read twice"
-    assert (document["mailbox"], document["title"]) == (ME, "inbox")
+    assert (document["mailbox"], document["title"], document["language"]) == (ME, "inbox", "de")
     assert any("is late" in each for each in before)
 
 

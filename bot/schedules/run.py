@@ -211,7 +211,8 @@ class RunPlanner:
             return plan.model_copy(update=await self._asker(spec, reader))
         if spec.kind == "triage":
             now = datetime.now(UTC)  # also read messages that arrived after its scheduled time
-            return plan.model_copy(update={"oldest": now - timedelta(days=days), "latest": now})
+            times = {"oldest": now - timedelta(days=days), "latest": now}
+            return plan.model_copy(update={**times, "language": await self._language(spec, reader)})
         last = next(iter(await self.schedules.list_delivered(stored.id, 1)), None)
         extra = (last and last.extra) or {}
         names = {c.id: c.name for c in channels}
@@ -578,13 +579,12 @@ class OccurrenceRunner:
         spec, window = plan.spec, Window(plan.oldest, plan.latest)
         reader = Requester(zone=spec.zone)
         request = Request(f"schedule {plan.name}", window, requester=reader)
-        context = self._context(self.settings, plan, live)
+        context, language = self._context(self.settings, plan, live), plan.language or ""
         try:
-            task = await inbox_triage(context, live.run, request)
+            task = await inbox_triage(context, live.run, request, language=language)
             if task is None:
                 why = phrase("mail.not_connected", how=how_to_connect(self.settings))
                 raise ScheduleFault(phrase("run.nothing_read", why=why))
-            task.language = spec.language or task.language
             digest = await task.work()
         except GoogleError as error:
             passing = isinstance(error, GoogleBusy)

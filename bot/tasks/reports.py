@@ -274,7 +274,8 @@ async def triage_inbox(
         window = reports.window(since, until, settings.since_days)
         request = replace(request, window=window)
     try:
-        task = await inbox_triage(app, run, request, reports)
+        language = reports.language("")
+        task = await inbox_triage(app, run, request, reports, language=language)
         if task is None:
             how = how_to_connect(app.settings)
             raise ToolError(phrase("mail.not_connected", how=how))
@@ -337,6 +338,7 @@ async def inbox_triage(
     request: Request,
     asked_for: Reports | None = None,
     account: str = "",
+    language: str = "",
 ) -> Triage | None:
     """Return the triage of the run's open mailbox; None if none is connected.
 
@@ -372,6 +374,7 @@ async def inbox_triage(
         corrections=stored,
         account=account,
         parent_fanout=asked_for.delegation.fanout if asked_for else None,
+        language=language,
     )
 
 

@@ -212,8 +212,6 @@ class Triage(ReportTask[TriageReport]):
     """The stored account of the mailbox; empty = its reader."""
 
     def __post_init__(self) -> None:
-        own = self.app.settings.report.language or self.request.requester.language
-        self.language = self.language or own
         super().__post_init__()
         self.lines = TriageLines()
         self.results: dict[str, SubagentResult] = {}
