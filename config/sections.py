@@ -202,7 +202,6 @@ class GoogleSettings(Section):
 class TriageSettings(Section):
     since_days: PositiveCount
     categories: dict[Name, Name] = Field(min_length=1)
-    thread_tokens: PositiveCount
     budget_usd: Dollars
     time_s: Seconds
 

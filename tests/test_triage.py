@@ -178,7 +178,7 @@ def test_verdict_without_valid_evidence_is_returned_to_the_model_once(triage: Tr
 
 
 def test_long_mail_thread_is_read_in_pages(triage: Triage) -> None:
-    configure("triage: {thread_tokens: 300}\nlimits: {max_tool_output_tokens: 600}\n")
+    configure("limits: {max_material_tokens: 300, max_tool_output_tokens: 600}\n")
     long = [mail(1, "Where is order 1001?\n")] + [
         mail(n, f"Reminder {n}: {'still nothing, ' * 30}\n", reply_to="1") for n in range(2, 9)
     ]

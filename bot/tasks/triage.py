@@ -296,7 +296,7 @@ class Triage(ReportTask[TriageReport]):
     def _brief(self, thread: ThreadRead) -> Brief:
         """Return the brief of one thread, with its text if that fits, else the thread to read."""
         settings, items = self.app.settings.triage, thread.items
-        fits = sum(estimate_tokens(i.line()) for i in items) <= settings.thread_tokens
+        fits = sum(estimate_tokens(i.line()) for i in items) <= self.run.limits.max_material_tokens
         titles = {} if fits else {thread.id: "the thread"}
         corrected = sentences_about(self.corrections, thread.senders, settings.categories)
         categories = (f"\n- {name}: {when}" for name, when in settings.categories.items())
