@@ -371,6 +371,7 @@ class SweepDetails:
             what = [first_clause(facts.claim(finding))]
         day = facts.due(finding) if is_open or not facts.is_over(finding) else ""
         parts = (facts.change(finding), facts.state(finding), day, *what)
-        step = self.step(finding) if is_open or finding.state == "known" or not what else ""
+        has_step = is_open or finding.state == "known" or (finding.state == "waiting" and not what)
+        step = self.step(finding) if has_step else ""
         text = " · ".join(dict.fromkeys(filter(None, parts)))
         return " ".join(filter(None, (text, step)))

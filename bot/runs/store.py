@@ -370,7 +370,7 @@ class Store:
         """Return the gate's log of a run, or of all, oldest first."""
         c = tables.decisions.c
         query = sa.select(*(each for each in c if each.name != "seq")).order_by(c.seq)
-        rows = await self.database.read(query.where(c.run == run) if run else query)
+        rows = await self.database.read(query if run is None else query.where(c.run == run))
         return [Decision(**row._asdict()) for row in rows]
 
     async def trajectory(self, run: str, context: str | None = None) -> Trajectory:
