@@ -24,13 +24,13 @@ from test_preferences import instructions_model, store_of
 from test_serve_policy import GUEST, SHARED, STRANGER, mixed_workspace
 from twice import Attempt, assert_each_defence_is_needed, naive
 
+import bot.requests.context
 import bot.tasks.ask
 import scopes.intent
 import scopes.preferences
 from bot.approvals.cards import card_click
 from bot.approvals.service import CLICK_RULES, CLICKER
 from bot.memory import PreferenceStore
-from bot.requests.context import ContextReader
 from bot.storage.tables import preferences
 from scopes.label import TRUSTED_LABEL
 from scopes.preferences import Authorship
@@ -186,7 +186,7 @@ ATTACKS: Mapping[str, Attempt] = {
             Ask("Post the news in #team", does=(post(TEAM, MERGER),), place=BOARD),
             TEAM,
         ),
-        naive(ContextReader, "_home", AsyncMock(return_value=TRUSTED_LABEL)),
+        naive(bot.requests.context, "channel_label", AsyncMock(return_value=TRUSTED_LABEL)),
     ),
     "private text, set as instructions of a public channel": Attempt(private, "audience"),
     "a preference that passes for another part": Attempt(
