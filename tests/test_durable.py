@@ -21,6 +21,8 @@ from pg_kit import StorePlace, execute
 from serve_kit import serve
 from test_store import drop_connections
 
+import bot.runs.durable
+from bot.errors import StoreError
 from bot.local.model.answer import Answer
 from bot.runs.durable import APPLICATION, QUEUE, Durable, LockLost, Workflows
 from bot.runs.store import Store
@@ -100,6 +102,24 @@ async def test_children_are_joined_and_a_failed_one_ends_as_lost(
     stored = rows(place, "workflow_status")
     assert {row["serialization"] for row in stored} == {"portable_json"}
     assert {row["application_version"] for row in stored} == {APPLICATION}
+
+
+async def test_failed_work_ends_when_the_database_is_back(
+    place: StorePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bot.runs.durable, "STORE_AWAY_S", 0.01)
+    tried: list[bool] = []
+
+    async def work(is_lost: bool) -> dict[str, Any]:
+        tried.append(is_lost)
+        if len(tried) < 4:
+            raise StoreError("the database", "is away", "Wait.")
+        return {}
+
+    async with durable(place, bodies={"work": work}) as mine:
+        await mine.begin("work", "w/1")
+        await wait_until_ended(place, 1)
+    assert tried == [False, True, True, True]
 
 
 def waiting_workflow(event: asyncio.Event) -> Callable[[bool], Awaitable[dict[str, Any]]]:

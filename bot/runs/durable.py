@@ -43,6 +43,8 @@ JOIN_POLL_S = 0.25
 """Seconds between checks for another replica's result."""
 NOTICE_POLL_S = 0.05  # our workflows send no messages, but shutdown waits for the next poll
 REAP_EVERY_S = 2.0
+STORE_AWAY_S = 2.0
+"""Seconds until a lost workflow tries again to end its work in a database that is away."""
 REPLICA_LOCK_CLASS = 7_001
 """Class of the advisory locks that replicas hold while they live."""
 MAX_THREADS = 16
@@ -182,13 +184,17 @@ class Workflows:
                 task.add_done_callback(self._running.discard)
             # In one process a child crashes as often as its parent, which is asked: it costs 1 ms.
             is_lost = (self.shared or name != CHILD) and await self._has_crashed_too_often()
-            try:
-                return await self._run(name, team, *args, is_lost)
-            except Exception:  # top-level boundary: one workflow
-                if is_lost:
-                    raise
-                log.exception("the workflow %s has failed", DBOS.workflow_id)
-            return await self._run(name, team, *args, True)
+            if not is_lost:
+                try:
+                    return await self._run(name, team, *args, False)
+                except Exception:  # top-level boundary: one workflow
+                    log.exception("the workflow %s has failed", DBOS.workflow_id)
+            while True:
+                try:
+                    return await self._run(name, team, *args, True)
+                except StoreError as error:  # nobody else would end its work
+                    log.error("%s", error)
+                    await asyncio.sleep(STORE_AWAY_S)
 
         flow.__name__ = flow.__qualname__ = name
         return flow
