@@ -19,6 +19,7 @@ from bot.reports.view import (
     Highlight,
     Line,
     Link,
+    Reference,
     ReportSection,
     ReportView,
     view_of,
@@ -87,6 +88,8 @@ class ReportMarkdown:
         self.view, self.words, self.medium = view, view.words, medium
         self.plain = plain if medium == "file" else escape
         self.urls = set[str]()
+        groups = (group for section in view.sections for group in section.groups)
+        self.entry_urls = {entry.url for group in groups for entry in group.entries}
 
     def links(self) -> Links:
         """Return the links that are written, also later."""
@@ -184,12 +187,17 @@ class ReportMarkdown:
 
     def _highlight(self, line: Highlight) -> str:
         labels = (
-            " " + (self._write(each.label, each.url) or escape(f"[{each.label}]"))
+            " " + (self._write(each.label, self._url(each)) or escape(f"[{each.label}]"))
             for each in line.references
         )
         more = f" +{line.more}" if line.more else ""
         text = self._line(with_links(line.text, line.places)) + "".join(labels) + more
         return _begin(" · ".join(filter(None, (text, self.plain(line.size)))))
+
+    def _url(self, reference: Reference) -> str:
+        """Return its address; empty for a number on a terminal, if its entry shows the address."""
+        is_entry = reference.label.isdigit() and reference.url in self.entry_urls
+        return "" if is_entry and self.medium == "terminal" else reference.url
 
     def _label(self, text: str) -> str:
         """Escape a text that may begin with the `#` of a channel."""
