@@ -26,6 +26,7 @@ from bot.storage.tables import (
     conversations,
     inbox,
     notes,
+    outside_calls,
     preferences,
     resources,
     runs,
@@ -396,9 +397,19 @@ class PreferenceStore:
         if self.database.shared:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(PREFERENCES_LOCK)))
 
-    async def delete(self, user: str, id: int) -> None:
+    @in_transaction
+    def delete(
+        self, connection: sa.Connection, user: str, id: int, key: str = "", run: str = ""
+    ) -> None:
         is_own = sa.and_(preferences.c.id == id, preferences.c.space == space_of(OPEN_NOTES, user))
-        await self.database.write(sa.delete(preferences).where(is_own))
+        connection.execute(sa.delete(preferences).where(is_own))
+        if key:
+            row = {"key": key, "run": run, "at": datetime.now(UTC)}
+            connection.execute(sa.insert(outside_calls).values(row))
+
+    async def has_deleted(self, key: str) -> bool:
+        rows = await self.database.read(sa.select(outside_calls).where(outside_calls.c.key == key))
+        return bool(rows)
 
     async def instructions(self, channel: str) -> str:
         rows = await self.database.read(_in(_of(channel)))

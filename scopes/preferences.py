@@ -57,8 +57,11 @@ class Preferences(Protocol):
     async def add(self, text: str, authorship: Authorship) -> None:
         """Store a preference of a person as the last one; it replaces one with the same words."""
 
-    async def delete(self, user: str, id: int) -> None:
-        """Delete a preference if it is this person's."""
+    async def delete(self, user: str, id: int, key: str = "", run: str = "") -> None:
+        """Delete a preference if it is this person's; `key` names the call of `run`."""
+
+    async def has_deleted(self, key: str) -> bool:
+        """Return whether the call of this key has deleted one, including before a restart."""
 
     async def instructions(self, channel: str) -> str:
         """Return the instructions of a channel; empty for none."""
@@ -92,9 +95,12 @@ async def _prepare_forget(ctx: ToolContext, words: str) -> PreparedCall:
 @tool(Access.WRITE, Effect.PREFER, prepare=_prepare_forget, client=Preferences)
 async def forget_preference(ctx: ToolContext, words: str) -> ToolResult:
     """Delete one of PREFERENCES. `words`: such of it as stand in the REQUEST and in no other."""
-    preference = await _find_preference(ctx, words)
-    await _preferences(ctx).delete(_requester(ctx), preference.id)
-    return ToolResult(note=phrase("preference.deleted", text=preference.text))
+    preferences, text = _preferences(ctx), words
+    if not await preferences.has_deleted(ctx.key):  # otherwise the words may fit another one now
+        preference = await _find_preference(ctx, words)
+        await preferences.delete(_requester(ctx), preference.id, ctx.key, ctx.run)
+        text = preference.text
+    return ToolResult(note=phrase("preference.deleted", text=text))
 
 
 async def _prepare_instruction(ctx: ToolContext, text: str) -> PreparedCall:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tool_kit
 from card_kit import EVA, LUIS, again, ask_for_card, people, reaches, stored_actions
 from engine_kit import Json, channel_id, opening, say, scripted_parent, turn, until, use
 from fleet_kit import fleet
@@ -28,6 +30,8 @@ from scopes.preferences import (
     MAX_PREFERENCES,
     TOO_MANY_ERROR,
     Authorship,
+    Preferences,
+    forget_preference,
 )
 from scopes.tool import ToolError
 
@@ -261,3 +265,25 @@ async def test_requester_who_left_the_channel_cannot_set_its_instructions(tmp_pa
         (row,) = await reaches(bot, "failed")
         assert NOT_IN_IT in str(row.outcome)
         assert await instructions(bot) == ""
+
+
+# ---- stored
+
+
+async def test_replayed_deletion_deletes_no_other_preference(in_file: StorePlace) -> None:
+    """The words match the other one too, once the first is deleted."""
+    store = await in_file.store()
+    preferences = store_of(store.database)
+    for text in ("be brief", "be brief in lists"):
+        await preferences.add(text, Authorship(ASKER))
+    fields = {"requester": ASKER, "key": "r1/p1/1/0"}
+    ctx = tool_kit.context("notes", {Preferences: preferences}, {}, **fields)
+    for _ in range(2):
+        result = await forget_preference.run(ctx, words="be brief")
+        assert result.note == "This preference is deleted: be brief"
+        assert [each.text for each in await preferences.list_preferences(ASKER)] == [
+            "be brief in lists"
+        ]
+    again = await forget_preference.run(replace(ctx, key="r1/p1/2/0"), words="be brief")
+    assert again.note == "This preference is deleted: be brief in lists"
+    await store.aclose()

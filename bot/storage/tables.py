@@ -558,7 +558,8 @@ outside_calls = table(
     columns(sa.String, "run"),
     columns(UtcTime, "at", index=True),
 )
-"""Calls of outside tools that change something, once started: none is made twice."""
+"""Calls that leave no other trace: calls of outside tools that change something, once started, and
+deletions of preferences, once done. None is made twice."""
 
 schedules = table(
     "schedules",
