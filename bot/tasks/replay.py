@@ -292,10 +292,23 @@ class Replay:
 
     def _client(self, name: str) -> object:
         if name == GMAIL:
-            return object.__new__(Gmail)  # nothing is read: what was read are steps
+            return _no_mailbox(self)
         return self.end(
             "p1", 1, f"{name.rpartition(':')[2]} would be used, which is not in the record."
         )
+
+
+def _no_mailbox(replay: Replay) -> Gmail:
+    """Return a mailbox that ends the replay when it is read: what a run read are its steps."""
+
+    class NoMailbox(Gmail):
+        def __init__(self) -> None:
+            """Connect to nothing."""
+
+        def __getattr__(self, name: str) -> NoReturn:
+            replay.end("p1", 1, "the mailbox would be read, which the record does not hold.")
+
+    return NoMailbox()
 
 
 def _task(record: Record, place: ReplayPlace, run: Run) -> Ask | Sweep | Triage | Panel:
